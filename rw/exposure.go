@@ -1,0 +1,341 @@
+package rw
+
+import (
+	"errors"
+	"fmt"
+
+	"rdmarw/mrpool"
+	"rdmarw/transport"
+)
+
+// Exposure lets the peer READ or WRITE exactly one local list for as long as one
+// operation takes. It is prepared with [Endpoint.Expose], made valid by submitting
+// its Grant, and dead when its Revoke is done. [Exposure.Remotes] is what to tell
+// the peer.
+//
+//	ep.Expose(&x, list, mrpool.ReadSource)
+//	... write x.Remotes() into the request ...
+//	ep.Submit(&x.Grant, &request) // one chain: the peer can't see the key before it is valid
+//	... the answer arrives ...
+//	ep.Submit(&x.Revoke)          // done when the key is dead
+//
+// The caller owns it and may use it again when Revoke (or a failed Grant) is done.
+// The zero value is ready.
+type Exposure struct {
+	// Owner is the caller's, untouched.
+	Owner any
+	// Grant makes the keys valid; it may be chained in front of a SEND. On
+	// devices where registering is a call it completes without posting anything.
+	// If it fails, the exposure is over and its keys are dead.
+	Grant Context
+	// Revoke makes the keys dead: by an invalidation where the device offers one
+	// and it does no harm, otherwise by taking the registration away. If the peer
+	// has invalidated already, nothing is posted. On an endpoint that failed it
+	// works too. Nothing can be chained behind it unless the device invalidates by
+	// work request.
+	Revoke Context
+
+	ep      *Endpoint
+	mrs     []*mrpool.MR
+	remotes []transport.Remote
+	plan    Plan
+	// The following are under the poller's lock.
+	key     transport.RKey // of its only registration
+	offered bool           // for remote invalidation
+	granted bool
+	// heldRevoke is the chain of a Revoke that waits for the Grant to be over: a
+	// revocation by call mustn't overtake it.
+	heldRevoke *chain
+	killing    bool      // a worker has the registrations: nobody else touches them
+	next       *Exposure // in the endpoint's list
+	prev       *Exposure
+	listed     bool
+}
+
+// Remotes returns the descriptors to tell the peer, one for each range that needs
+// a key of its own: together they describe the list in order. Valid until Revoke
+// is done.
+func (x *Exposure) Remotes() []transport.Remote { return x.remotes }
+
+// Plan returns how the list is exposed.
+func (x *Exposure) Plan() Plan { return x.plan }
+
+// OfferInvalidation tells that the peer was asked to invalidate the keys (by
+// SEND_WITH_INV). A key that comes back invalidated without having been offered
+// is a protocol error and fails the endpoint. It returns false, and does nothing,
+// where a remote invalidation would do harm or would not be reported, or where
+// there is not exactly one key.
+func (x *Exposure) OfferInvalidation() bool {
+	if x.ep == nil || len(x.mrs) != 1 {
+		return false
+	}
+	caps := x.ep.limits.Caps
+	x.ep.poller.mu.Lock()
+	defer x.ep.poller.mu.Unlock()
+	x.offered = caps.CompletionReportsInv && caps.RemoteInv[x.mrs[0].Kind()] == transport.InvWorks
+	return x.offered
+}
+
+// live reports whether keys may be valid.
+func (x *Exposure) live() bool { return len(x.mrs) > 0 }
+
+func (x *Exposure) invalidatesByWR() bool {
+	return len(x.mrs) > 0 && x.mrs[0].InvalidatesByWR()
+}
+
+func (x *Exposure) mapBlocks() bool { return len(x.mrs) > 0 && x.mrs[0].MapBlocks() }
+
+// putAll puts registrations back, and has a worker repair those that can't be used
+// as they are.
+func (ep *Endpoint) putAll(mrs []*mrpool.MR) []*mrpool.MR {
+	repair := false
+	for i, m := range mrs {
+		repair = m.Put() || repair
+		mrs[i] = nil
+	}
+	if repair {
+		ep.repair()
+	}
+	return mrs[:0]
+}
+
+// repair has a worker mend what was set aside. What it can't stays counted as broken, and
+// those who would wait for nothing else are told why.
+func (ep *Endpoint) repair() {
+	ep.pending++
+	var err error
+	ep.poller.work(func() { err = ep.pool.Repair() }, func() {
+		ep.pending--
+		if err != nil {
+			ep.unmendable = err
+			ep.pump()
+			ep.unmendable = nil
+		}
+		ep.destroyIfDrained()
+	})
+}
+
+// putBack ends the exposure.
+func (x *Exposure) putBack() {
+	x.mrs = x.ep.putAll(x.mrs)
+	x.remotes = x.remotes[:0]
+	x.granted, x.offered = false, false
+}
+
+// Expose takes and maps registrations for a list, with rights for exactly ops. The
+// list's regions must allow windows (transport.BindWindow) where the device has
+// them, and be writable for WriteSink. The keys that Remotes returns are not valid
+// before Grant was submitted, except where registering is a call (SyncMR): there they
+// are from now on. Where
+// Caps.MapBlocks says so for what it uses (devices with neither fast registration
+// nor windows, and rxe) this registers the memory by a call that may block: don't
+// call it from OnDone there.
+//
+// How: one fast registration, or as many as the list needs; else a type-2 window
+// for each contiguous run; else a synchronous registration for each, by calls that may
+// block. Which is what the device has, unless the pool has too few free: then what
+// comes next, if the pool was made with such.
+//
+// Errors match those of [Endpoint.Prepare] and mrpool.ErrEmpty; nothing is held
+// then.
+func (ep *Endpoint) Expose(x *Exposure, local []transport.Piece, ops mrpool.RemoteOps) error {
+	ep.poller.mu.Lock()
+	inUse, over := x.live() || x.listed, ep.state >= failed
+	ep.poller.mu.Unlock()
+	if inUse {
+		return fmt.Errorf("expose: the exposure isn't revoked yet: %w", ErrInUse)
+	}
+	if over {
+		return ep.Err()
+	}
+	if err := x.Grant.begin(ep, Grant); err != nil {
+		return err
+	}
+	if err := x.Revoke.begin(ep, Revoke); err != nil {
+		return err
+	}
+	x.Grant.plan.reset()
+	x.Revoke.plan.reset()
+	from, total, err := span(local, 0, 0)
+	if err != nil {
+		return err
+	}
+	if total == 0 || ops == 0 {
+		return refuse("expose", transport.ErrInvalid, "nothing to expose: an empty list, or no operations")
+	}
+	x.ep = ep
+	_, x.plan.Fallback, err = ep.limits.chooseExposure(func(kind transport.RegistrationKind) error {
+		return ep.exposeBy(x, kind, local, from, total, ops)
+	})
+	x.Grant.plan.Fallback = x.plan.Fallback
+	return err
+}
+
+// exposeBy is Expose by one kind of registration.
+func (ep *Endpoint) exposeBy(x *Exposure, kind transport.RegistrationKind, local []transport.Piece, from transport.Cursor, total uint64, ops mrpool.RemoteOps) error {
+	x.plan = Plan{Strategy: exposureStrategy(kind), Bytes: total}
+	for left := total; left > 0; {
+		n, next, err := ep.exposeNext(x, local, from, left, kind, ops)
+		if err != nil {
+			x.abandon()
+			return err
+		}
+		left -= n
+		from = next
+	}
+	x.plan.Cost.Registrations = len(x.mrs)
+	for _, m := range x.mrs {
+		x.plan.Cost.WRs += m.WRs()
+	}
+	x.Grant.exposure, x.Revoke.exposure = x, x
+	x.Grant.plan.Plan = x.plan
+	x.Revoke.plan.Plan = Plan{Strategy: x.plan.Strategy}
+	if x.invalidatesByWR() {
+		x.Revoke.plan.Cost = Cost{WRs: len(x.mrs), Invalidations: len(x.mrs)}
+	}
+	x.Grant.state, x.Revoke.state = prepared, prepared
+	if most := max(x.plan.Cost.WRs, x.Revoke.plan.Cost.WRs); most > ep.limits.SendWR {
+		x.abandon()
+		return fmt.Errorf("expose: takes %d work requests, the send queue holds %d: %w", most, ep.limits.SendWR, ErrTooLarge)
+	}
+	if !ep.addExposure(x) { // failed meanwhile: nobody would revoke it
+		x.abandon()
+		return ep.Err()
+	}
+	return nil
+}
+
+// chooseExposure tries one kind after the other until one isn't refused: the best of the
+// device, and if there are too few of that the others. The error is the best one's.
+func (lim *Limits) chooseExposure(try func(transport.RegistrationKind) error) (kind transport.RegistrationKind, fallback bool, err error) {
+	kinds := lim.exposureKinds()
+	if err = try(kinds[0]); !errors.Is(err, mrpool.ErrEmpty) && !errors.Is(err, ErrTooLarge) {
+		return kinds[0], false, err
+	}
+	for _, kind := range kinds[1:] {
+		if try(kind) == nil {
+			return kind, true, nil
+		}
+	}
+	return kinds[0], false, err
+}
+
+// exposureKinds are what memory can be exposed with: the best that the device has, and
+// what else the pool has.
+func (lim *Limits) exposureKinds() []transport.RegistrationKind {
+	kinds := make([]transport.RegistrationKind, 0, transport.NumRegistrationKinds)
+	if lim.Caps.FastReg.MaxPages > 0 {
+		kinds = append(kinds, transport.FastMR)
+	}
+	if lim.Caps.Windows != transport.NoWindows && (len(kinds) == 0 || lim.Windows > 0) {
+		kinds = append(kinds, transport.Window)
+	}
+	if len(kinds) == 0 || lim.SyncMRs > 0 {
+		kinds = append(kinds, transport.SyncMR)
+	}
+	return kinds
+}
+
+func exposureStrategy(kind transport.RegistrationKind) Strategy {
+	switch kind {
+	case transport.FastMR:
+		return FastReg
+	case transport.Window:
+		return WindowBind
+	}
+	return SyncReg
+}
+
+// maxExposed is the most that one key is given for: a Remote holds at most
+// 2^32-1 bytes.
+const maxExposed = 1 << 31
+
+// exposeNext adds one registration to x that covers the list from a position on.
+func (ep *Endpoint) exposeNext(x *Exposure, local []transport.Piece, from transport.Cursor, left uint64,
+	kind transport.RegistrationKind, ops mrpool.RemoteOps) (uint64, transport.Cursor, error) {
+	var one [1]*mrpool.MR
+	err := ep.pool.TakeFrom(ep.reserved[kind], kind, one[:], ep.owner)
+	if errors.Is(err, mrpool.ErrEmpty) {
+		// What is set aside, or with a worker's Repair at the moment, may be had. What
+		// can't be mended is as good as taken.
+		ep.pool.Repair()
+		err = ep.pool.TakeFrom(ep.reserved[kind], kind, one[:], ep.owner)
+	}
+	if err != nil {
+		return 0, from, fmt.Errorf("expose by %v: %w", kind, err)
+	}
+	x.mrs = append(x.mrs, one[0])
+	limit := min(left, maxExposed)
+	if size := ep.limits.mrSize(); kind != transport.FastMR {
+		limit = min(limit, size)
+	}
+	remote, err := one[0].MapRemote(local, from, limit, ops)
+	if err != nil {
+		return 0, from, err
+	}
+	x.remotes = append(x.remotes, transport.Remote{Addr: remote.IOVA, Len: uint32(remote.Len), Key: remote.RKey})
+	return remote.Len, remote.Next, nil
+}
+
+// abandon gives back what an exposure holds that was never posted.
+func (x *Exposure) abandon() {
+	for _, m := range x.mrs {
+		if m.MapBlocks() {
+			m.Revoke() // on failure Put sets it aside
+		}
+	}
+	x.ep.poller.mu.Lock()
+	defer x.ep.poller.mu.Unlock()
+	x.putBack()
+	x.Grant.state, x.Revoke.state = idle, idle
+}
+
+// matchInvalidated finds the exposure whose key the peer invalidated.
+func (ep *Endpoint) matchInvalidated(key transport.RKey) *Exposure {
+	for x := ep.exposures; x != nil; x = x.next {
+		if x.offered && x.granted && x.key == key {
+			return x
+		}
+	}
+	return nil
+}
+
+// addExposure lists x, unless the endpoint has failed.
+func (ep *Endpoint) addExposure(x *Exposure) bool {
+	p := ep.poller
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if ep.state >= failed {
+		return false
+	}
+	x.key = x.remotes[0].Key
+	x.heldRevoke = nil
+	x.listed = true
+	x.prev, x.next = nil, ep.exposures
+	if x.next != nil {
+		x.next.prev = x
+	}
+	ep.exposures = x
+	return true
+}
+
+// grantUnderWay reports whether the Grant was submitted and isn't over.
+func (x *Exposure) grantUnderWay() bool { return x.Grant.state == queued || x.Grant.state == posted }
+
+// dropExposure takes x out of the endpoint's list. The caller holds the poller's
+// lock.
+func (ep *Endpoint) dropExposure(x *Exposure) {
+	if !x.listed {
+		return
+	}
+	x.listed = false
+	if x.prev != nil {
+		x.prev.next = x.next
+	} else {
+		ep.exposures = x.next
+	}
+	if x.next != nil {
+		x.next.prev = x.prev
+	}
+	x.prev, x.next = nil, nil
+}
