@@ -1,0 +1,310 @@
+package host
+
+import (
+	"context"
+	"fmt"
+	stdio "io"
+
+	"rdmarw/transport"
+	"rdmarw/ulp/nvmeof/nvme"
+)
+
+// Namespace is a namespace of a controller: blocks, numbered from zero. Its methods may
+// be called from any goroutine.
+//
+// Methods that take a ctx move data straight to and from the pieces' memory, wait, and
+// split what one command can't move. Pieces are of regions that the controller knows
+// ([Controller.NewRegion], [Controller.AddRegion]). Where the device exposes memory by
+// fast registration one command takes a whole list; elsewhere one contiguous run, so
+// that pieces that don't touch each other have to be whole blocks there.
+//
+// If the connection is lost meanwhile they wait for another and send their commands
+// again: what was not answered may have been carried out already, and a controller that
+// is slow to notice may still be at it, as with any NVMe host.
+type Namespace struct {
+	c     *Controller
+	id    uint32
+	info  nvme.Namespace
+	shift uint8
+}
+
+// Namespace asks the controller about a namespace. It matches [ErrUnsupported] if its
+// blocks have metadata, or a size that isn't 512 bytes to 64 KiB.
+func (c *Controller) Namespace(ctx context.Context, id uint32) (*Namespace, error) {
+	ns := &Namespace{c: c, id: id}
+	cmd := nvme.Command{Opcode: nvme.Identify, NSID: id, CDW10: uint32(nvme.CNSNamespace)}
+	if err := c.fetch(ctx, fmt.Sprintf("identify namespace %d", id), cmd, nvme.IdentifyLen, ns.info.Decode); err != nil {
+		return nil, err
+	}
+	ns.shift = ns.info.BlockShift()
+	switch {
+	case ns.info.Size == 0:
+		return nil, fmt.Errorf("namespace %d isn't active: %w", id, nvme.InvalidNamespace)
+	case ns.shift < 9 || ns.shift > 16:
+		return nil, fmt.Errorf("namespace %d has blocks of 2^%d bytes: %w", id, ns.shift, ErrUnsupported)
+	case ns.info.Formats[ns.info.Format].Metadata != 0:
+		return nil, fmt.Errorf("namespace %d has metadata: %w", id, ErrUnsupported)
+	case ns.info.Size > 1<<62>>ns.shift:
+		return nil, fmt.Errorf("%w: namespace %d has %d blocks", ErrProtocol, id, ns.info.Size)
+	}
+	return ns, nil
+}
+
+// ID returns the namespace's id.
+func (ns *Namespace) ID() uint32 { return ns.id }
+
+// Info returns what the controller says about the namespace.
+func (ns *Namespace) Info() nvme.Namespace { return ns.info }
+
+// BlockSize is in bytes.
+func (ns *Namespace) BlockSize() int { return 1 << ns.shift }
+
+// Size is in bytes.
+func (ns *Namespace) Size() int64 { return int64(ns.info.Size) << ns.shift }
+
+// IO is one command to a namespace.
+type IO struct {
+	// Op is nvme.Read, Write, Compare, WriteZeroes or Flush.
+	Op nvme.Opcode
+	// LBA is the first block.
+	LBA uint64
+	// Data is the memory of a Read, Write or Compare: whole blocks in all.
+	Data []transport.Piece
+	// Blocks is the number of blocks of a WriteZeroes, 1 to 65,536.
+	Blocks uint32
+	// FUA: a Write or WriteZeroes is durable when it is answered.
+	FUA bool
+}
+
+var opNames = map[nvme.Opcode]string{
+	nvme.Read: "read", nvme.Write: "write", nvme.Compare: "compare", nvme.WriteZeroes: "write zeroes", nvme.Flush: "flush",
+}
+
+// Prepare readies a request for one command; submit it with [Controller.Submit]. It
+// posts nothing. Data is kept until the request is over.
+//
+// Errors match [ErrInUse], [ErrUnaligned], [ErrTooLarge] for what one command can't do,
+// nvme.LBAOutOfRange, or transport.ErrInvalid.
+func (ns *Namespace) Prepare(r *Request, io IO) error {
+	name, ok := opNames[io.Op]
+	if !ok {
+		return fmt.Errorf("opcode %#x is none of an IO: %w", uint8(io.Op), transport.ErrInvalid)
+	}
+	cmd := nvme.Command{Opcode: io.Op, NSID: ns.id}
+	if io.Op == nvme.Flush {
+		return r.prepare(name, cmd, nil, 0)
+	}
+	var bytes uint64
+	blocks := uint64(io.Blocks)
+	if io.Op != nvme.WriteZeroes {
+		bytes = length(io.Data)
+		if bytes%uint64(ns.BlockSize()) != 0 {
+			return fmt.Errorf("%s of %d bytes, blocks have %d: %w", name, bytes, ns.BlockSize(), ErrUnaligned)
+		}
+		blocks = bytes >> ns.shift
+		if n, _ := ns.reach(io.Data, bytes); n != bytes {
+			return fmt.Errorf("%s of %d bytes in %d pieces, of which one command moves %d: %w", name, bytes, len(io.Data), n, ErrTooLarge)
+		}
+	}
+	switch {
+	case blocks == 0:
+		return fmt.Errorf("%s of nothing: %w", name, transport.ErrInvalid)
+	case blocks > 1<<16:
+		return fmt.Errorf("%s of %d blocks: %w", name, blocks, ErrTooLarge)
+	}
+	if err := ns.within(name, io.LBA, blocks); err != nil {
+		return err
+	}
+	cmd.SetBlocks(io.LBA, uint32(blocks))
+	if io.FUA && io.Op != nvme.Read && io.Op != nvme.Compare {
+		cmd.CDW12 |= nvme.FUA
+	}
+	return r.prepare(name, cmd, io.Data, bytes)
+}
+
+// within refuses blocks that there aren't.
+func (ns *Namespace) within(name string, lba, blocks uint64) error {
+	if blocks > ns.info.Size || lba > ns.info.Size-blocks {
+		return fmt.Errorf("%s of %d blocks at %d, there are %d: %w", name, blocks, lba, ns.info.Size, nvme.LBAOutOfRange)
+	}
+	return nil
+}
+
+// reach returns how many bytes of a list one command moves: all of them if it can.
+func (ns *Namespace) reach(list []transport.Piece, bytes uint64) (n uint64, next transport.Cursor) {
+	lim := ns.c.limit()
+	lim.most = min(lim.most, 1<<16<<ns.shift)
+	return lim.covers(list, transport.Cursor{}, uint64(ns.BlockSize()))
+}
+
+// Read reads whole blocks, from lba on, into memory.
+//
+// Errors match an [nvme.Status], nvme.LBAOutOfRange among them, [ErrUnaligned],
+// [ErrLost] if there is no connection and none can be made, [ErrClosed], or ctx's. When
+// ctx ends, a command that isn't answered within CancelGrace costs the connection: there
+// is no other way to get its memory back.
+func (ns *Namespace) Read(ctx context.Context, lba uint64, list ...transport.Piece) error {
+	return ns.transfer(ctx, IO{Op: nvme.Read, LBA: lba, Data: list})
+}
+
+// Write writes whole blocks. What it wrote is durable after a Flush. See
+// [Namespace.Read].
+func (ns *Namespace) Write(ctx context.Context, lba uint64, list ...transport.Piece) error {
+	return ns.transfer(ctx, IO{Op: nvme.Write, LBA: lba, Data: list})
+}
+
+// WriteDurably writes whole blocks, which are durable when it returns (FUA).
+func (ns *Namespace) WriteDurably(ctx context.Context, lba uint64, list ...transport.Piece) error {
+	return ns.transfer(ctx, IO{Op: nvme.Write, LBA: lba, Data: list, FUA: true})
+}
+
+// Compare compares blocks with memory: nvme.CompareFailure if they differ. Optional:
+// nvme.InvalidOpcode.
+func (ns *Namespace) Compare(ctx context.Context, lba uint64, list ...transport.Piece) error {
+	return ns.transfer(ctx, IO{Op: nvme.Compare, LBA: lba, Data: list})
+}
+
+func (ns *Namespace) transfer(ctx context.Context, io IO) error {
+	c := calls.Get().(*call)
+	defer c.free()
+	list := io.Data
+	lim := ns.c.limit()
+	lim.most = min(lim.most, 1<<16<<ns.shift)
+	left := length(list)
+	if left == 0 || left%uint64(ns.BlockSize()) != 0 {
+		return ns.Prepare(&c.Request, io) // says what is wrong
+	}
+	// What can't be moved whole isn't begun.
+	if err := ns.within(opNames[io.Op], io.LBA, left>>ns.shift); err != nil {
+		return err
+	}
+	for from, rest := (transport.Cursor{}), left; rest > 0; {
+		n, next := lim.covers(list, from, uint64(ns.BlockSize()))
+		if n == 0 {
+			return fmt.Errorf("%s: piece %d ends inside a block, and on this device a command takes one run of memory: %w",
+				opNames[io.Op], from.Piece, ErrUnaligned)
+		}
+		rest -= n
+		from = next
+	}
+	for from := (transport.Cursor{}); left > 0; {
+		n, next := lim.covers(list, from, uint64(ns.BlockSize()))
+		c.list = slice(c.list[:0], list, from, n)
+		io.Data = c.list
+		if err := ns.do(ctx, c, io); err != nil {
+			return err
+		}
+		io.LBA += n >> ns.shift
+		left -= n
+		from = next
+	}
+	return nil
+}
+
+// do carries out one command, as often as connections are lost.
+func (ns *Namespace) do(ctx context.Context, c *call, io IO) error {
+	return ns.c.again(ctx, func(a *association) error {
+		if err := ns.Prepare(&c.Request, io); err != nil {
+			return err
+		}
+		return a.doIO(ctx, c)
+	})
+}
+
+// Flush makes all that was written, by commands that were answered, durable.
+func (ns *Namespace) Flush(ctx context.Context) error {
+	c := calls.Get().(*call)
+	defer c.free()
+	return ns.do(ctx, c, IO{Op: nvme.Flush})
+}
+
+// WriteZeroes zeroes blocks without sending any. Optional: nvme.InvalidOpcode.
+func (ns *Namespace) WriteZeroes(ctx context.Context, lba, blocks uint64) error {
+	c := calls.Get().(*call)
+	defer c.free()
+	if err := ns.within("write zeroes", lba, blocks); err != nil {
+		return err
+	}
+	for blocks > 0 {
+		n := min(blocks, 1<<16)
+		if err := ns.do(ctx, c, IO{Op: nvme.WriteZeroes, LBA: lba, Blocks: uint32(n)}); err != nil {
+			return err
+		}
+		lba, blocks = lba+n, blocks-n
+	}
+	return nil
+}
+
+// Discard tells that the content of up to 256 ranges is of no use any more. Optional:
+// nvme.InvalidOpcode.
+func (ns *Namespace) Discard(ctx context.Context, ranges ...nvme.Range) error {
+	if len(ranges) == 0 || len(ranges) > nvme.MaxRanges {
+		return fmt.Errorf("discard of %d ranges, 1 to %d are possible: %w", len(ranges), nvme.MaxRanges, transport.ErrInvalid)
+	}
+	cmd := nvme.Command{Opcode: nvme.DatasetManagement, NSID: ns.id, CDW10: uint32(len(ranges) - 1), CDW11: nvme.DSMDeallocate}
+	put := func(b []byte) {
+		for i := range ranges {
+			ranges[i].Encode(b[i*nvme.RangeLen:])
+		}
+	}
+	return ns.c.again(ctx, func(a *association) error {
+		q := a.io[int(a.next.Add(1))%len(a.io)]
+		_, err := a.transact(ctx, q, "discard", cmd, len(ranges)*nvme.RangeLen, put, nil)
+		return err
+	})
+}
+
+// ReadAt reads like any io.ReaderAt, from any byte on, through a buffer of the
+// controller's. It waits for as long as it takes.
+func (ns *Namespace) ReadAt(p []byte, off int64) (n int, err error) {
+	if off < 0 {
+		return 0, fmt.Errorf("read at %d: %w", off, transport.ErrInvalid)
+	}
+	if off >= ns.Size() {
+		return 0, stdio.EOF
+	}
+	var end error
+	if left := ns.Size() - off; int64(len(p)) > left {
+		p, end = p[:left], stdio.EOF
+	}
+	ctx := context.Background()
+	for n < len(p) {
+		k, err := ns.c.copies.with(ctx, ns.c, func(r *transport.Region, at, size int) (int, error) {
+			skip := int(off & int64(ns.BlockSize()-1))
+			k := min(len(p)-n, size-skip)
+			whole := (skip + k + ns.BlockSize() - 1) &^ (ns.BlockSize() - 1)
+			if err := ns.Read(ctx, uint64(off)>>ns.shift, r.Piece(uint64(at), uint32(whole))); err != nil {
+				return 0, err
+			}
+			return copy(p[n:n+k], r.Bytes()[at+skip:]), nil
+		})
+		if err != nil {
+			return n, err
+		}
+		n, off = n+k, off+int64(k)
+	}
+	return n, end
+}
+
+// WriteAt writes like any io.WriterAt, but whole blocks only ([ErrUnaligned]), through a
+// buffer of the controller's. It waits for as long as it takes.
+func (ns *Namespace) WriteAt(p []byte, off int64) (n int, err error) {
+	if off < 0 || off > ns.Size()-int64(len(p)) {
+		return 0, fmt.Errorf("write of %d bytes at %d, there are %d: %w", len(p), off, ns.Size(), nvme.LBAOutOfRange)
+	}
+	if (off|int64(len(p)))&int64(ns.BlockSize()-1) != 0 {
+		return 0, fmt.Errorf("write of %d bytes at %d, blocks have %d: %w", len(p), off, ns.BlockSize(), ErrUnaligned)
+	}
+	ctx := context.Background()
+	for n < len(p) {
+		k, err := ns.c.copies.with(ctx, ns.c, func(r *transport.Region, at, size int) (int, error) {
+			k := copy(r.Bytes()[at:at+size], p[n:])
+			return k, ns.Write(ctx, uint64(off)>>ns.shift, r.Piece(uint64(at), uint32(k)))
+		})
+		if err != nil {
+			return n, err
+		}
+		n, off = n+k, off+int64(k)
+	}
+	return n, nil
+}

@@ -1,0 +1,118 @@
+package target
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"rdmarw/mrpool"
+	"rdmarw/transport"
+)
+
+// arena is what a queue's messages and data lie in, and what its transfers are registered
+// by: a region, in a protection domain that one host uses at a time.
+type arena struct {
+	kind   arenaKind
+	region *transport.Region
+	pool   *mrpool.Pool
+	drop   *time.Timer // while it is a spare
+}
+
+// arenaKind is what arenas have to have in common to take each other's place.
+type arenaKind struct {
+	admin   bool
+	entries int
+}
+
+// spareLife is for how long an arena is kept for the next queue. Making one takes time by
+// its size; hosts that reset their controllers come back at once.
+const spareLife = time.Second
+
+// newArena makes an arena, or takes a spare one.
+func (p *port) newArena(kind arenaKind, size int, cfg mrpool.Config) (*arena, error) {
+	if a := p.takeSpare(func(a *arena) bool { return a.kind == kind }); a != nil {
+		return a, nil
+	}
+	// The region grants a peer nothing: all data is moved from here.
+	region, err := p.dev.NewRegion(transport.RegionConfig{Size: size, Access: transport.LocalWrite})
+	if err != nil {
+		return nil, err
+	}
+	pool, err := mrpool.NewIsolated(p.dev, cfg, region)
+	if err != nil {
+		return nil, errors.Join(err, region.Close())
+	}
+	return &arena{kind: kind, region: region, pool: pool}, nil
+}
+
+// close frees the arena.
+func (a *arena) close() error { return errors.Join(a.pool.Close(), a.region.Close()) }
+
+// whole reports whether nothing of the arena is in use any more. The queue pair is gone, and
+// with it whoever knew a key.
+func (a *arena) whole() bool {
+	for kind := range transport.NumRegistrationKinds {
+		s := a.pool.Stats(transport.RegistrationKind(kind))
+		if s.Out+s.Broken+s.Parked+s.Reserved > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// retire keeps the arena of a queue that has ended well for a while, or frees it.
+func (p *port) retire(a *arena) error {
+	p.mu.Lock()
+	keep := !p.closing && p.target.cfg.Step == nil && a.whole()
+	if keep {
+		p.spares = append(p.spares, a)
+		a.drop = time.AfterFunc(spareLife, func() {
+			p.freeing.Lock()
+			defer p.freeing.Unlock()
+			if p.takeSpare(func(other *arena) bool { return other == a }) != nil {
+				p.free(a)
+			}
+		})
+	}
+	p.mu.Unlock()
+	if keep {
+		return nil
+	}
+	return a.close()
+}
+
+// takeSpare takes a spare arena, or returns nil. The latest comes first: it is in caches.
+func (p *port) takeSpare(fits func(*arena) bool) *arena {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i := len(p.spares) - 1; i >= 0; i-- {
+		if a := p.spares[i]; fits(a) {
+			p.spares = slices.Delete(p.spares, i, i+1)
+			a.drop.Stop()
+			return a
+		}
+	}
+	return nil
+}
+
+func (p *port) free(a *arena) {
+	if err := a.close(); err != nil {
+		p.target.log.Error("memory of an ended connection can't be freed", "err", err)
+	}
+}
+
+// freeSpares frees all spare arenas, and has none kept any more.
+func (p *port) freeSpares() {
+	p.freeing.Lock() // one may be about to be freed by its timer
+	defer p.freeing.Unlock()
+	p.mu.Lock()
+	p.closing = true
+	p.mu.Unlock()
+	for {
+		a := p.takeSpare(func(*arena) bool { return true })
+		if a == nil {
+			return
+		}
+		p.free(a)
+	}
+}

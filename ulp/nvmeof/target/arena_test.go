@@ -1,0 +1,85 @@
+package target
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"rdmarw/mrpool"
+	"rdmarw/transport"
+)
+
+// counting is a device that counts the regions that are made.
+type counting struct {
+	transport.Device
+	regions int
+}
+
+func (c *counting) NewRegion(cfg transport.RegionConfig) (*transport.Region, error) {
+	c.regions++
+	return c.Device.NewRegion(cfg)
+}
+
+// What a queue had is the next one's, if that is alike; for a while; and it is freed at the end.
+func TestArenasAreUsedAgain(t *testing.T) {
+	r := newRig(t, "siw", Config{})
+	dev := &counting{Device: r.dev}
+	p, err := newPort(r.Target, dev)
+	require.NoError(t, err)
+	take := func(kind arenaKind) *arena {
+		a, err := p.newArena(kind, 1<<16, mrpool.Config{SyncMRs: 2})
+		require.NoError(t, err)
+		return a
+	}
+	io32, io64, admin := arenaKind{entries: 32}, arenaKind{entries: 64}, arenaKind{true, 32}
+
+	a := take(io32)
+	require.NoError(t, p.retire(a))
+	b, c := take(io64), take(admin)
+	require.Same(t, a, take(io32))
+	other := take(io32)
+	require.NotSame(t, a, other)
+	require.NoError(t, other.close())
+	require.Equal(t, 4, dev.regions)
+
+	// One of which something is in use is no spare, and Close says what.
+	var mr [1]*mrpool.MR
+	require.NoError(t, b.pool.Take(transport.SyncMR, mr[:], "somebody"))
+	var leak *mrpool.LeakError
+	require.ErrorAs(t, p.retire(b), &leak)
+	require.Empty(t, p.spares)
+
+	require.NoError(t, p.retire(a))
+	require.Eventually(t, func() bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return len(p.spares) == 0
+	}, 20*time.Second, 10*time.Millisecond, "it stays a spare")
+
+	require.NoError(t, p.retire(c))
+	p.freeSpares()
+	require.Empty(t, p.spares)
+	d := take(io32)
+	require.NoError(t, p.retire(d))
+	require.Empty(t, p.spares, "kept by a port that has closed")
+}
+
+// A host that comes back gets what it had, and its data is right.
+func TestHostsThatComeBack(t *testing.T) {
+	for _, profile := range append(profiles, realDevices()...) {
+		t.Run(profile, func(t *testing.T) {
+			r := newRig(t, profile, Config{})
+			for i := range 5 {
+				h := r.host()
+				s := h.session(1, dialConfig{})
+				exercise(t, s.io[0], uint64(i)*64, 64, 1, 9, 20)
+				s.io[0].close()
+				s.admin.close()
+				require.Eventually(t, func() bool { return r.Stats().Queues == 0 }, 20*time.Second, time.Millisecond)
+			}
+			assert.Equal(t, uint64(0), r.Stats().Rejected)
+		})
+	}
+}

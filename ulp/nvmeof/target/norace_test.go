@@ -1,0 +1,6 @@
+//go:build !race
+
+package target
+
+// raced is described in race_test.go.
+const raced = false

@@ -1,0 +1,278 @@
+package target
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"rdmarw/rw"
+	"rdmarw/transport"
+	"rdmarw/ulp/nvmeof/nvme"
+	"rdmarw/ulp/nvmeof/target/internal/core"
+)
+
+// queue is one connection of a host, and what is its own. All but what is said to be
+// otherwise happens in the goroutine of its poller.
+type queue struct {
+	target *Target
+	port   *port
+	log    *slog.Logger
+	born   time.Time
+
+	id      uint16
+	entries int // as its connection asked for
+
+	ep     *rw.Endpoint
+	poller *poller
+	room   int // completions claimed of the poller
+	arena  *arena
+	region *transport.Region // the arena's
+	bytes  []byte            // the region's
+	sends  bool              // SEND_WITH_INV can be posted
+	slots  []slot
+	out    atomic.Int32 // slots that are not home
+	home   chan struct{}
+
+	memory  *memory
+	base    uint64 // offset of the data memory in the region
+	waiting list   // commands that wait for memory
+	held    list   // asynchronous event requests
+	shut    bool   // nothing waits or is held any more
+
+	// association is set when the queue's Connect has succeeded; joined belongs to it.
+	association atomic.Pointer[association]
+	joined      *core.Joined
+	head        atomic.Uint64 // of the submission queue: responses so far
+
+	executing atomic.Int32 // commands from their arrival to the end of their response
+	draining  atomic.Bool  // what arrives stays unanswered
+	failed    atomic.Bool
+	once      sync.Once
+	begun     bool  // its end, where nothing runs by itself
+	cause     error // set before failed is seen by whoever takes the queue down
+}
+
+// Sizes of a slot's messages in bytes.
+const (
+	commandArea  = nvme.CommandLen
+	responseArea = nvme.CompletionLen
+)
+
+func roundUp(n, to int) int { return (n + to - 1) / to * to }
+
+// newQueue makes a queue, with its receives posted. On error conn is the caller's.
+func newQueue(p *port, conn transport.Conn, r *nvme.ConnRequest, entries int) (_ *queue, err error) {
+	t := p.target
+	q := &queue{
+		target: t, port: p, born: t.cfg.Now(), log: t.log.With("host", conn.RemoteAddr(), "qid", r.QueueID),
+		id: r.QueueID, entries: entries, sends: p.dev.Caps().SendWithInv, home: make(chan struct{}),
+	}
+	transfer, inCapsule, data := t.cfg.MaxTransfer, t.cfg.InCapsule, t.cfg.queueMemory(entries)
+	if q.id == 0 {
+		transfer, inCapsule, data = adminMemory, 0, adminMemory
+	}
+	sizes, err := p.sizes(entries, transfer)
+	if err != nil {
+		return nil, err
+	}
+	n := sizes.MaxRecvWR // twice the entries, unless the device has less
+	messages := roundUp(n*(commandArea+responseArea), page)
+	q.base = uint64(messages + n*inCapsule)
+	q.memory = newMemory(data)
+	q.slots = make([]slot, n)
+
+	var undo []func() error
+	defer func() {
+		if err != nil {
+			for i := len(undo) - 1; i >= 0; i-- {
+				err = errors.Join(err, undo[i]())
+			}
+		}
+	}()
+	q.arena, err = p.newArena(arenaKind{q.id == 0, entries}, int(q.base)+data, registrations(&sizes, transfer, p.dev.Caps()))
+	if err != nil {
+		return nil, err
+	}
+	undo = append(undo, q.arena.close)
+	q.region, q.bytes = q.arena.region, q.arena.region.Bytes()
+	q.room = sizes.CQEntries
+	q.poller, err = p.assign(q.room)
+	if err != nil {
+		return nil, err
+	}
+	undo = append(undo, func() error { p.resign(q.poller, q.room); return nil })
+	caps := transport.QueueCaps{MaxSendWR: sizes.MaxSendWR, MaxRecvWR: n, MaxSendSGE: 1, MaxRecvSGE: 1}
+	if inCapsule > 0 {
+		caps.MaxRecvSGE = 2
+	}
+	q.ep, err = q.poller.NewEndpoint(conn, rw.EndpointConfig{Pool: q.arena.pool, QueueCaps: caps, Policy: p.policy, Owner: conn.RemoteAddr()})
+	if err != nil {
+		return nil, err
+	}
+	for i := range q.slots {
+		s := &q.slots[i]
+		s.init(q, uint64(i*commandArea), uint64(n*commandArea+i*responseArea), uint64(messages+i*inCapsule), inCapsule)
+	}
+	q.out.Store(int32(n))
+
+	t.mu.Lock()
+	closing := t.closing
+	if !closing {
+		t.queues = append(t.queues, q)
+	}
+	t.mu.Unlock()
+	p.mu.Lock()
+	p.list[q] = struct{}{}
+	p.mu.Unlock()
+	if closing {
+		q.draining.Store(true)
+	}
+	for i := range q.slots {
+		if err := q.slots[i].listen(); err != nil {
+			// From here on the queue ends as queues do.
+			for range q.slots[i:] {
+				q.slots[i].goHome()
+			}
+			q.fail(fmt.Errorf("post receives: %w", err))
+			break
+		}
+	}
+	return q, nil
+}
+
+// acceptance is what the queue's connection is accepted with.
+func (q *queue) acceptance() transport.ConnParams {
+	private := make([]byte, nvme.ConnAcceptLen)
+	(&nvme.ConnAccept{RecvQueueSize: uint16(q.entries)}).Encode(private)
+	return transport.ConnParams{PrivateData: private, ResponderResources: -1}
+}
+
+// fail ends the queue, once. It may be called from any goroutine, and doesn't wait.
+func (q *queue) fail(cause error) {
+	q.once.Do(func() {
+		q.failed.Store(true)
+		q.cause = cause
+		if t := q.target; t.cfg.Step != nil {
+			t.endMu.Lock()
+			t.ending = append(t.ending, q)
+			t.endMu.Unlock()
+			return
+		}
+		go func() {
+			q.beginEnd()
+			<-q.ep.Closed()
+			<-q.home
+			q.end()
+		}()
+	})
+}
+
+// beginEnd has everything of the queue come back, from the device and the backends.
+func (q *queue) beginEnd() {
+	q.ep.Fail(q.cause)
+	q.leave()
+	q.poller.Call(q.shutDown)
+	q.ep.StartClose()
+}
+
+// end frees what the queue has, when everything is back.
+func (q *queue) end() {
+	t := q.target
+	err := q.ep.Close()
+	if err == nil {
+		err = q.port.retire(q.arena)
+	} else {
+		err = errors.Join(err, q.arena.close())
+	}
+	q.port.resign(q.poller, q.room)
+	q.port.mu.Lock()
+	delete(q.port.list, q)
+	q.port.mu.Unlock()
+	log := q.log.With("cause", q.cause)
+	switch {
+	case err != nil:
+		log.Error("connection ended, and something is left of it", "err", err)
+	case errors.Is(q.cause, transport.ErrDisconnected), errors.Is(q.cause, ErrClosed), errors.Is(q.cause, ErrAdminQueue):
+		log.Info("connection ended")
+	default:
+		log.Warn("connection failed")
+	}
+	t.mu.Lock()
+	t.queues = slices.DeleteFunc(t.queues, func(other *queue) bool { return other == q })
+	t.mu.Unlock()
+	q.port.queues.Done()
+}
+
+// leave takes the queue out of its controller. If it was the admin queue, the others
+// end with it.
+func (q *queue) leave() {
+	t := q.target
+	var others []*queue
+	t.mu.Lock()
+	if a := q.association.Load(); a != nil {
+		t.directory.Leave(q.joined)
+		if q.id == 0 {
+			a.ready.Store(false)
+			for _, other := range t.queues {
+				if other != q && other.association.Load() == a {
+					others = append(others, other)
+				}
+			}
+		}
+	}
+	t.mu.Unlock()
+	for _, other := range others {
+		other.fail(ErrAdminQueue)
+	}
+}
+
+// shutDown sends home what waits for something that won't come any more.
+func (q *queue) shutDown() {
+	q.shut = true
+	for s := q.waiting.pop(); s != nil; s = q.waiting.pop() {
+		s.executed()
+		s.goHome()
+	}
+	for s := q.held.pop(); s != nil; s = q.held.pop() {
+		s.goHome()
+	}
+}
+
+// list is a queue of slots.
+type list struct{ head, tail *slot }
+
+func (l *list) push(s *slot) {
+	s.next = nil
+	if l.head == nil {
+		l.head = s
+	} else {
+		l.tail.next = s
+	}
+	l.tail = s
+}
+
+func (l *list) pop() *slot {
+	s := l.head
+	if s != nil {
+		l.head, s.next = s.next, nil
+	}
+	return s
+}
+
+// take takes the slot of a command out of the list, or returns nil.
+func (l *list) take(cid uint16) (found *slot) {
+	var keep list
+	for s := l.pop(); s != nil; s = l.pop() {
+		if found == nil && s.cmd.CID == cid {
+			found = s
+		} else {
+			keep.push(s)
+		}
+	}
+	*l = keep
+	return found
+}
