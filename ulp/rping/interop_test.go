@@ -127,9 +127,22 @@ func TestCServer(t *testing.T) {
 	}
 }
 
-// TestKilledCClient: C's rping is killed at any moment. What the kernel does then
-// looks like a disconnect, which between two pings is no error; or its memory goes
-// before its queue pair, and a request under way finds the key dead.
+// ofAKilledPeer says whether a connection may end so when the peer's process is killed. The
+// kernel disconnects it; but the queue pair may answer no more before that, or its memory be
+// gone first: then a READ or WRITE finds the key dead, and a SEND a receive without memory.
+// On iWARP what was refused may fail here before it is known why (RFC 5040 7.1 ends the stream).
+func ofAKilledPeer(err error) bool {
+	for _, may := range []error{
+		transport.ErrDisconnected, transport.StatusRetryExceeded, transport.StatusRemoteAccess, transport.StatusRemoteOp, transport.StatusLocalQPOp,
+	} {
+		if errors.Is(err, may) {
+			return true
+		}
+	}
+	return false
+}
+
+// TestKilledCClient: C's rping is killed at any moment, which between two pings is no error.
 func TestKilledCClient(t *testing.T) {
 	for _, name := range realDevices() {
 		t.Run(name, func(t *testing.T) {
@@ -148,8 +161,7 @@ func TestKilledCClient(t *testing.T) {
 				e := next(t, ends)
 				t.Logf("%d pings, then after %v: %v %s", e.pings, time.Since(killed).Round(time.Millisecond), e.err, out)
 				if e.err != nil {
-					assert.True(t, errors.Is(e.err, transport.ErrDisconnected) || errors.Is(e.err, transport.StatusRetryExceeded) ||
-						errors.Is(e.err, transport.StatusRemoteAccess), "%v", e.err)
+					assert.True(t, ofAKilledPeer(e.err), "%v", e.err)
 				}
 			}
 		})
@@ -219,7 +231,7 @@ func TestKilledCServer(t *testing.T) {
 			pings, err := client.Ping(ctx, addr)
 			t.Logf("%d pings, then: %v", pings, err)
 			assert.Positive(t, pings)
-			assert.True(t, errors.Is(err, transport.ErrDisconnected) || errors.Is(err, transport.StatusRetryExceeded), "%v", err)
+			assert.True(t, ofAKilledPeer(err), "%v", err)
 		})
 	}
 }
