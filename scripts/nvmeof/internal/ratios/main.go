@@ -3,7 +3,7 @@
 //
 //	ratios FILE...
 //
-// Each file is one point: jobs that are named kernel-1, ours-1, kernel-2, ours-2, ... in
+// Without a file it prints the head of the table. Each file is one point: jobs that are named kernel-1, ours-1, kernel-2, ours-2, ... in
 // the order in which they ran. The file's name, without its end, is the point's.
 //
 // A ratio is the median of the ratios of neighbours, which share what else the machine
@@ -19,7 +19,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"text/tabwriter"
 )
 
 // direction is what fio says about the reads or the writes of a job.
@@ -126,26 +125,27 @@ func iops(d direction) float64         { return d.IOPS }
 func milliseconds(d direction) float64 { return d.Latency.Mean / 1e6 }
 
 func main() {
-	w := tabwriter.NewWriter(os.Stdout, 0, 8, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, "point\tkernel IOPS\tours\tratio\t95 %\tkernel ms\tours\tratio\t95 %\t")
+	const name = "%-19s"
+	if len(os.Args) == 1 {
+		fmt.Printf(name+" %11s %6s %6s %12s %10s %7s %6s %12s\n", "point", "kernel IOPS", "ours", "ratio", "95 %", "kernel ms", "ours", "ratio", "95 %")
+	}
 	for _, path := range os.Args[1:] {
 		p, err := load(path)
 		if err != nil {
 			fmt.Fprintln(os.Stderr, "ratios:", err)
 			os.Exit(1)
 		}
-		fmt.Fprintf(w, "%s", p.name)
-		for _, f := range []func(direction) float64{iops, milliseconds} {
-			k, o := column(p.kernel, f), column(p.ours, f)
-			r := ratios(o, k)
-			low, high := interval(r)
-			format := "\t%.0f\t%.0f\t%.2f\t%.2f..%.2f"
-			if p.kernel[0].IOPS != f(p.kernel[0]) {
-				format = "\t%.2f\t%.2f\t%.2f\t%.2f..%.2f"
-			}
-			fmt.Fprintf(w, format, median(k), median(o), median(r), low, high)
-		}
-		fmt.Fprintln(w, "\t")
+		fmt.Printf(name, p.name)
+		compare(p, iops, " %11.0f %6.0f")
+		compare(p, milliseconds, " %10.2f %7.2f")
+		fmt.Println()
 	}
-	w.Flush()
+}
+
+// compare prints the medians of one quantity, in a format of its own, and their ratio.
+func compare(p point, quantity func(direction) float64, format string) {
+	k, o := column(p.kernel, quantity), column(p.ours, quantity)
+	r := ratios(o, k)
+	low, high := interval(r)
+	fmt.Printf(format+" %6.2f %12s", median(k), median(o), median(r), fmt.Sprintf("%.2f..%.2f", low, high))
 }
