@@ -79,6 +79,9 @@ func (d *device) newConn(passive bool) (*conn, error) {
 }
 
 func (d *device) Resolve(ctx context.Context, addr string) (transport.Conn, error) {
+	if err := ctx.Err(); err != nil { // what comes below might be sooner than it is noticed
+		return nil, err
+	}
 	list, err := lookup(ctx, addr)
 	if err != nil {
 		return nil, &transport.Error{Op: "resolve", Device: d.name, WR: -1, Err: transport.ErrUnreachable, Detail: err.Error()}
