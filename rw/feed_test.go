@@ -1,6 +1,7 @@
 package rw_test
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -187,4 +188,75 @@ func TestFedReadWhosePeerGoesAway(t *testing.T) {
 	}
 	require.Error(t, p.a.ep.Err())
 	p.holdsNothing(t, p.a.ep, p.a.pool)
+}
+
+// fedInStep is a READ of 17 requests on a stepped fabric, 5 at a time. The first 5 are
+// over, and nobody has polled since.
+func fedInStep(t *testing.T, profile string, sink rw.SinkPolicy) (s *stepped, read *rw.Context) {
+	s, a, b := advStepped(t, profile, steppedConfig{
+		pool: mrpool.Config{SyncMRs: 32}, depth: 5, queues: transport.QueueCaps{MaxSendWR: 32, MaxSendSGE: 1},
+		policy: rw.Policy{FeedReads: true, Sink: sink}, slots: 17, slot: 64,
+	})
+	remote := b.grant(new(rw.Exposure), 64<<10, mrpool.ReadSource)
+	var list []transport.Piece
+	for i := range uint64(17) {
+		list = append(list, a.region.Piece(i*4096, 64))
+	}
+	read = new(rw.Context)
+	require.NoError(t, a.ep.Prepare(read, rw.Transfer{Op: rw.Read, Local: list, Remote: remote}))
+	require.NoError(t, a.ep.Submit(read))
+	a.poll() // which registers, where it must
+	for s.fabric.Step() {
+	}
+	require.Len(t, a.dev.posts, 1)
+	require.Len(t, a.dev.posts[0].wrs, 5)
+	return s, read
+}
+
+// The endpoint fails, or is closed, while a part of a READ is over and the next isn't
+// posted yet: that part was well, but the READ is not.
+func TestFedReadEndsWithItsEndpoint(t *testing.T) {
+	cause := errors.New("for the test")
+	for _, tt := range []struct {
+		profile string
+		sink    rw.SinkPolicy
+		end     func(ep *rw.Endpoint)
+		want    error
+	}{
+		{"rxe", rw.SinkDirect, func(ep *rw.Endpoint) { ep.Fail(cause) }, cause},
+		{"rxe", rw.SinkDirect, (*rw.Endpoint).StartClose, rw.ErrClosed},
+		{"siw", rw.SinkDirect, (*rw.Endpoint).StartClose, rw.ErrClosed},
+		{"siw", rw.SinkStrict, (*rw.Endpoint).StartClose, rw.ErrClosed},
+		{"siw", rw.SinkStaging, (*rw.Endpoint).StartClose, rw.ErrClosed},
+	} {
+		t.Run(fmt.Sprint(tt.profile, " ", tt.sink, " ", tt.want), func(t *testing.T) {
+			s, read := fedInStep(t, tt.profile, tt.sink)
+			a := s.ends[0]
+			tt.end(a.ep)
+			require.True(t, s.until(func() bool { return a.has(read) }))
+			require.ErrorIs(t, read.Err(), tt.want)
+			require.Len(t, a.dev.posts, 1, "nothing more was posted")
+			sends, reads := a.ep.Credits()
+			require.Equal(t, a.ep.Limits().SendWR, sends)
+			require.Equal(t, 5, reads)
+			s.closeEndpoints()
+			s.close()
+		})
+	}
+}
+
+// The connection ends then: what can't be posted any more is told that, not that the
+// queue pair is in the wrong state.
+func TestFedReadThatCantGoOnSaysWhy(t *testing.T) {
+	s, read := fedInStep(t, "rxe", rw.SinkDirect)
+	a, b := s.ends[0], s.ends[1]
+	require.NoError(t, b.ep.Conn().Disconnect())
+	for s.fabric.Step() {
+	}
+	require.True(t, s.until(func() bool { return a.has(read) }))
+	require.ErrorIs(t, read.Err(), transport.ErrDisconnected)
+	require.NotErrorIs(t, read.Err(), transport.ErrBadState)
+	require.ErrorIs(t, a.ep.Err(), transport.ErrDisconnected)
+	s.closeEndpoints()
+	s.close()
 }

@@ -81,12 +81,16 @@ func (c *Context) ready() bool {
 // whether there was one. The chain keeps its READ depth, and the slots of one part.
 func (ep *Endpoint) feedOn(ch *chain) bool {
 	c := ch.head
-	if ch.head != ch.tail || !c.ready() || !c.plan.feeds(&ep.limits) || ch.cause != nil || ch.flushed || ep.state >= failed {
+	if ch.head != ch.tail || !c.ready() || !c.plan.feeds(&ep.limits) || ch.cause != nil || ch.flushed {
 		return false
 	}
 	next := ch.last + 1
 	wrs := c.plan.wrs[next:]
 	if len(wrs) == 0 {
+		return false
+	}
+	if ep.state >= failed { // the rest never runs, and nothing else says so
+		ch.cause, ch.position = ep.failure(), next
 		return false
 	}
 	if len(wrs) > ch.posted {
