@@ -140,7 +140,121 @@ func TestRepairWakesThoseWhoWait(t *testing.T) {
 	}
 }
 
-// A deregistration that fails leaves the registration out of use, and says so.
+// What was taken for good isn't counted as what can be taken at once, until it is put
+// back: however often that is said, and whoever takes it next.
+func TestKeptRegistrationsAreNotCounted(t *testing.T) {
+	for kind, cfg := range map[transport.RegistrationKind]Config{transport.FastMR: {FastMRs: 2}, transport.SyncMR: {SyncMRs: 2}} {
+		t.Run(kind.String(), func(t *testing.T) {
+			pd, _ := newPD(t, "siw-kernel", sim.Faults{})
+			p := newPool(t, pd, cfg)
+			for range 2 {
+				m, other := take(t, p, kind), take(t, p, kind)
+				require.Equal(t, 2, p.Size(kind))
+				m.Keep()
+				m.Keep()
+				require.Equal(t, 1, p.Size(kind))
+				require.Equal(t, 1, p.Stats(kind).Kept)
+				other.Put()
+				require.Equal(t, 1, p.Size(kind))
+				m.Put()
+				require.Equal(t, 2, p.Size(kind))
+				require.Zero(t, p.Stats(kind).Kept)
+			}
+			var both [2]*MR
+			require.NoError(t, p.Take(kind, both[:], "x"))
+			for _, m := range both {
+				m.Put()
+			}
+			require.Zero(t, p.Stats(kind).Kept, "taken again, and not kept")
+			require.Equal(t, 2, p.Size(kind))
+		})
+	}
+}
+
+// brittlePD makes registrations that count what they are asked to map, and can't be
+// taken away from the device when they are told so.
+type brittlePD struct {
+	transport.PD
+	maps int
+	err  error
+}
+
+type brittle struct {
+	transport.Registration
+	pd *brittlePD
+}
+
+func (p *brittlePD) NewRegistration(kind transport.RegistrationKind, pages int) (transport.Registration, error) {
+	r, err := p.PD.NewRegistration(kind, pages)
+	return &brittle{r, p}, err
+}
+
+func (b *brittle) Map(m transport.Mapping) (transport.Extent, error) {
+	b.pd.maps++
+	return b.Registration.Map(m)
+}
+
+func (b *brittle) Unmap() error {
+	if b.pd.err != nil {
+		return b.pd.err
+	}
+	return b.Registration.Unmap()
+}
+
+func (b *brittle) Close() error {
+	if b.pd.err != nil {
+		return b.pd.err
+	}
+	return b.Registration.Close()
+}
+
+// A registration that can't be taken away from the device stays out of use, whatever it
+// was before: also one with local rights, which might have stayed valid.
+func TestRevokeThatFails(t *testing.T) {
+	for _, kind := range []transport.RegistrationKind{transport.FastMR, transport.SyncMR} {
+		for _, posted := range []bool{false, true} {
+			sound, r := newPD(t, "siw-kernel", sim.Faults{})
+			pd := &brittlePD{PD: sound}
+			p := newPool(t, pd, Config{FastMRs: 1, SyncMRs: 1})
+			m := take(t, p, kind)
+			_, err := m.MapLocal(list(r), start, 0, Send)
+			require.NoError(t, err)
+			if posted && kind == transport.FastMR {
+				require.NoError(t, m.Posted())
+			}
+			pd.err = transport.ErrNoMemory
+			require.ErrorIs(t, m.Revoke(), transport.ErrNoMemory)
+			require.False(t, m.Valid())
+			require.True(t, m.Put(), "set aside")
+			require.Equal(t, Stats{Broken: 1, Takes: 1}, p.Stats(kind))
+			require.ErrorIs(t, p.Repair(), transport.ErrNoMemory)
+			pd.err = nil
+			require.NoError(t, p.Repair())
+			require.Equal(t, 1, p.Stats(kind).Free)
+		}
+	}
+}
+
+// A list that is asked to begin behind its last piece never comes before the device:
+// what it was asked to map before is left as it was.
+func TestNothingLeftOfAListIsNotMapped(t *testing.T) {
+	sound, r := newPD(t, "siw-kernel", sim.Faults{})
+	pd := &brittlePD{PD: sound}
+	p := newPool(t, pd, Config{FastMRs: 1, SyncMRs: 1})
+	for _, kind := range []transport.RegistrationKind{transport.FastMR, transport.SyncMR} {
+		m := take(t, p, kind)
+		for _, from := range []int{1, 2} {
+			_, err := m.MapLocal(list(r), transport.Cursor{Piece: from}, 0, Send)
+			require.ErrorIs(t, err, transport.ErrRange)
+		}
+		_, err := m.MapRemote(nil, start, 0, ReadSource)
+		require.ErrorIs(t, err, transport.ErrRange)
+		require.False(t, m.Put())
+	}
+	require.Zero(t, pd.maps)
+}
+
+// A mapping that fails leaves the registration free, and of use.
 func TestMappingWhoseDeviceIsOutOfMemory(t *testing.T) {
 	failing := true
 	pd, r := newPD(t, "siw", sim.Faults{Allocate: func(_ *sim.Device, what sim.Allocation) error {
