@@ -360,3 +360,55 @@ func TestExposureFallsBackToWhatThePoolHas(t *testing.T) {
 		}
 	})
 }
+
+// A registration whose key the peer has invalidated is the pool's again at once, before
+// any revocation; unless the mapping is to be undone by a call, which is the revocation's.
+func TestWhatThePeerInvalidatedIsFreeAtOnce(t *testing.T) {
+	for profile, kind := range map[string]transport.RegistrationKind{"siw-kernel": transport.FastMR, "mlx5": transport.Window, "rxe": transport.Window} {
+		t.Run(profile, func(t *testing.T) {
+			s := steppedOn(t, profile, func(*steppedConfig) {})
+			a, b := s.ends[0], s.ends[1]
+			var recv, inv rw.Context
+			a.recv(&recv)
+			var x rw.Exposure
+			remote := a.grant(&x, 4096, mrpool.ReadSource)
+			require.True(t, x.OfferInvalidation())
+			require.NoError(t, b.ep.PrepareSend(&inv, rw.Message{Invalidate: remote[0].Key, HasInvalidate: true}))
+			require.NoError(t, b.ep.Submit(&inv))
+			require.True(t, s.until(func() bool { return a.has(&recv) }))
+			require.Same(t, &x, recv.Received().Invalidated)
+			require.Empty(t, x.Remotes())
+			out := 0
+			if a.dev.Caps().MapBlocks[kind] {
+				out = 1
+			}
+			require.Equal(t, out, a.pool.Stats(kind).Out)
+			require.NoError(t, a.ep.Submit(&x.Revoke))
+			require.True(t, s.until(func() bool { return a.has(&x.Revoke) }))
+			require.Zero(t, a.pool.Stats(kind).Out)
+			require.NoError(t, a.pd.RemoveRegion(a.region), "no mapping is left")
+			require.NoError(t, a.pd.AddRegion(a.region))
+			s.closeEndpoints()
+			s.close()
+		})
+	}
+}
+
+// A revocation that comes when the endpoint has failed, and the device hasn't given the
+// grant back yet, waits for that: the key isn't taken away under its request.
+func TestRevocationAfterAFailureWaitsForTheGrant(t *testing.T) {
+	s := steppedOn(t, "siw-kernel", func(*steppedConfig) {})
+	a := s.ends[0]
+	var x rw.Exposure
+	require.NoError(t, a.ep.Expose(&x, []transport.Piece{a.region.Piece(0, 4096)}, mrpool.ReadSource))
+	require.NoError(t, a.ep.Submit(&x.Grant))
+	a.ep.Fail(transport.ErrTimeout)
+	require.NoError(t, a.ep.Submit(&x.Revoke))
+	a.poll()
+	require.Empty(t, a.done)
+	require.True(t, s.until(func() bool { return len(a.done) == 2 }))
+	require.Equal(t, []*rw.Context{&x.Grant, &x.Revoke}, a.done)
+	require.NoError(t, x.Revoke.Err())
+	s.closeEndpoints()
+	s.close()
+}

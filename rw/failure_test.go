@@ -131,12 +131,60 @@ func TestPartialPost(t *testing.T) {
 						require.ErrorIs(t, w1.Err(), refusal)
 					}
 				}
-				require.Error(t, w2.Err())
+				require.ErrorIs(t, w2.Err(), refusal)
+				require.NotErrorIs(t, w2.Err(), transport.StatusFlushed, "it was refused")
 				require.NoError(t, p.a.ep.Prepare(&read, rw.Transfer{Op: rw.Read, Local: scattered(p.a.region, 1, 100, 0), Remote: remote}))
 				require.Error(t, p.a.ep.Submit(&read), "the endpoint is done for")
 				sends, _ := p.a.ep.Credits()
 				require.Equal(t, p.a.ep.Limits().SendWR, sends)
 				p.b.revoke(p.b.ep, &x)
+			})
+		}
+	}
+}
+
+// The device is quick, and has run all that it took of a chain before it is told to stop:
+// a context whose requests are all among that is well, though none of them is signaled.
+func TestWhatRanBeforeARefusedRequestIsWell(t *testing.T) {
+	for _, profile := range profiles {
+		for at := range uint64(4) {
+			t.Run(fmt.Sprintf("%s, at %d", profile, at), func(t *testing.T) {
+				var a onlySide
+				refusal := errors.New("refused for the test")
+				refused := false // once: the drain's marker comes behind it
+				s, near, far := advStepped(t, profile, steppedConfig{
+					pool: mrpool.Config{SyncMRs: 4}, queues: transport.QueueCaps{MaxSendWR: 32, MaxSendSGE: 1},
+					faults: sim.Faults{Post: func(q *sim.QP, k uint64, _ *transport.WR) error {
+						if !a.is(q) || k != at || refused {
+							return nil
+						}
+						refused = true
+						return refusal
+					}},
+				})
+				a.qpn.Store(near.ep.Conn().QP().Num())
+				near.dev.failing = func() {
+					for s.fabric.Step() {
+					}
+				}
+				remote := far.grant(new(rw.Exposure), 64<<10, mrpool.WriteSink)
+				var cs [2]rw.Context
+				for i := range cs {
+					list := scattered(near.region, 2, 100, 0)
+					require.NoError(t, near.ep.Prepare(&cs[i], rw.Transfer{Op: rw.Write, Local: list, Remote: remote}))
+					require.Equal(t, 2, cs[i].Plan().Cost.WRs)
+				}
+				require.NoError(t, near.ep.Submit(&cs[0], &cs[1]))
+				require.True(t, s.until(func() bool { return near.has(&cs[0]) && near.has(&cs[1]) }))
+				if at < 2 {
+					require.ErrorIs(t, cs[0].Err(), refusal)
+				} else {
+					require.NoError(t, cs[0].Err())
+				}
+				require.ErrorIs(t, cs[1].Err(), refusal)
+				require.NotErrorIs(t, cs[1].Err(), transport.StatusFlushed)
+				s.closeEndpoints()
+				s.close()
 			})
 		}
 	}

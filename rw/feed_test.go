@@ -192,9 +192,9 @@ func TestFedReadWhosePeerGoesAway(t *testing.T) {
 
 // fedInStep is a READ of 17 requests on a stepped fabric, 5 at a time. The first 5 are
 // over, and nobody has polled since.
-func fedInStep(t *testing.T, profile string, sink rw.SinkPolicy) (s *stepped, read *rw.Context) {
+func fedInStep(t *testing.T, profile string, sink rw.SinkPolicy, faults sim.Faults) (s *stepped, read *rw.Context) {
 	s, a, b := advStepped(t, profile, steppedConfig{
-		pool: mrpool.Config{SyncMRs: 32}, depth: 5, queues: transport.QueueCaps{MaxSendWR: 32, MaxSendSGE: 1},
+		faults: faults, pool: mrpool.Config{SyncMRs: 32}, depth: 5, queues: transport.QueueCaps{MaxSendWR: 32, MaxSendSGE: 1},
 		policy: rw.Policy{FeedReads: true, Sink: sink}, slots: 17, slot: 64,
 	})
 	remote := b.grant(new(rw.Exposure), 64<<10, mrpool.ReadSource)
@@ -230,10 +230,11 @@ func TestFedReadEndsWithItsEndpoint(t *testing.T) {
 		{"siw", rw.SinkStaging, (*rw.Endpoint).StartClose, rw.ErrClosed},
 	} {
 		t.Run(fmt.Sprint(tt.profile, " ", tt.sink, " ", tt.want), func(t *testing.T) {
-			s, read := fedInStep(t, tt.profile, tt.sink)
+			s, read := fedInStep(t, tt.profile, tt.sink, sim.Faults{})
 			a := s.ends[0]
 			tt.end(a.ep)
 			require.True(t, s.until(func() bool { return a.has(read) }))
+			require.Zero(t, s.skew, "it doesn't take a deadline")
 			require.ErrorIs(t, read.Err(), tt.want)
 			require.Len(t, a.dev.posts, 1, "nothing more was posted")
 			sends, reads := a.ep.Credits()
@@ -248,15 +249,34 @@ func TestFedReadEndsWithItsEndpoint(t *testing.T) {
 // The connection ends then: what can't be posted any more is told that, not that the
 // queue pair is in the wrong state.
 func TestFedReadThatCantGoOnSaysWhy(t *testing.T) {
-	s, read := fedInStep(t, "rxe", rw.SinkDirect)
+	s, read := fedInStep(t, "rxe", rw.SinkDirect, sim.Faults{})
 	a, b := s.ends[0], s.ends[1]
 	require.NoError(t, b.ep.Conn().Disconnect())
 	for s.fabric.Step() {
 	}
 	require.True(t, s.until(func() bool { return a.has(read) }))
+	require.Zero(t, s.skew, "it doesn't take a deadline")
 	require.ErrorIs(t, read.Err(), transport.ErrDisconnected)
 	require.NotErrorIs(t, read.Err(), transport.ErrBadState)
 	require.ErrorIs(t, a.ep.Err(), transport.ErrDisconnected)
 	s.closeEndpoints()
 	s.close()
+}
+
+// One whose part fails is over with the last completion of that part.
+func TestFedReadThatFailsEndsWithItsPart(t *testing.T) {
+	for at := range uint64(5) {
+		s, read := fedInStep(t, "rxe", rw.SinkDirect, sim.Faults{Run: func(_ *sim.QP, k uint64, wr *transport.WR) transport.Status {
+			if wr.Op == transport.OpRead && k == at {
+				return transport.StatusRemoteOp
+			}
+			return transport.StatusOK
+		}})
+		a := s.ends[0]
+		require.True(t, s.until(func() bool { return a.has(read) }))
+		require.Zero(t, s.skew, "it doesn't take a deadline")
+		require.ErrorIs(t, read.Err(), transport.StatusRemoteOp)
+		s.closeEndpoints()
+		s.close()
+	}
 }

@@ -136,6 +136,8 @@ func TestPlanRefusals(t *testing.T) {
 	hardware.ReadSinkNeedsRemoteWrite = true
 	direct := limits(hardware)
 	direct.Policy.Sink = SinkDirect
+	noPages := limits(capsSIWKernel)
+	noPages.FastPages = 0
 	tests := []struct {
 		name string
 		lim  *Limits
@@ -149,6 +151,8 @@ func TestPlanRefusals(t *testing.T) {
 		{"length after the end", limits(capsRXE), Transfer{Op: Write, Local: scattered(r, 2, 100), Offset: 200, Length: 1}, transport.ErrRange},
 		{"no remote", limits(capsRXE), Transfer{Op: Write, Local: scattered(r, 1, 1)}, transport.ErrRange},
 		{"remote too short", limits(capsRXE), Transfer{Op: Write, Local: scattered(r, 2, 100), Remote: oneRemote(199)}, transport.ErrRange},
+		{"remote too short, registered by requests", limits(capsSIWKernel), Transfer{Op: Read, Local: scattered(r, 2, 100), Remote: oneRemote(199)}, transport.ErrRange},
+		{"remote too short, registered by calls", limits(capsSIW), Transfer{Op: Read, Local: scattered(r, 2, 100), Remote: oneRemote(199)}, transport.ErrRange},
 		{"remote wraps around", limits(capsRXE), Transfer{Op: Write, Local: scattered(r, 1, 100), Remote: []transport.Remote{{Addr: math.MaxUint64 - 10, Len: 100}}}, transport.ErrRange},
 		{"outside the region", limits(capsRXE), Transfer{Op: Write, Local: []transport.Piece{r.Piece(1<<30-1, 2)}, Remote: oneRemote(2)}, transport.ErrRange},
 		{"address wraps around", limits(capsRXE), Transfer{Op: Write, Local: []transport.Piece{{Addr: math.MaxUint64, Len: 2, Region: r.ID()}}, Remote: oneRemote(2)}, transport.ErrRange},
@@ -158,6 +162,7 @@ func TestPlanRefusals(t *testing.T) {
 		{"more than the send queue", small, Transfer{Op: Read, Local: scattered(r, 11, 2), Remote: oneRemote(22)}, ErrTooLarge},
 		{"more than the pool", few, Transfer{Op: Read, Local: scattered(r, 4, 2), Remote: oneRemote(8)}, ErrTooLarge},
 		{"pool without fast registrations", noPool, Transfer{Op: Read, Local: scattered(r, 4, 2), Remote: oneRemote(8)}, ErrTooLarge},
+		{"page lists that hold nothing, for which calls don't stand in", noPages, Transfer{Op: Read, Local: scattered(r, 1, 2), Remote: oneRemote(2)}, transport.ErrUnsupported},
 		{"direct sink on hardware that needs remote write", direct, Transfer{Op: Read, Local: scattered(r, 1, 2), Remote: oneRemote(2)}, transport.ErrUnsupported},
 	}
 	for _, tt := range tests {
@@ -173,6 +178,81 @@ func TestOffsetAtTheVeryEndTransfersNothing(t *testing.T) {
 	var p plan
 	require.NoError(t, p.make(&Transfer{Op: Read, Local: scattered(regions[0], 2, 100), Offset: 200}, limits(capsRXE), table.View()))
 	require.Equal(t, Plan{}, p.Plan)
+}
+
+// Lists of whole pages are planned without a look at each piece; but they are planned as
+// any list is, whatever part of them is transferred. A piece of nothing at the end has
+// each looked at.
+func TestWholePagesArePlannedLikeAnyList(t *testing.T) {
+	table, regions := memory(transport.LocalWrite)
+	const page, n = 4096, 7
+	list := scattered(regions[0], n, page)
+	byPiece := append(list[:n:n], transport.Piece{})
+	lim := limits(capsSIWKernel)
+	lim.FastPages = 3
+	var fast, slow plan
+	paged := 0
+	for offset := uint64(0); offset < n*page; offset += page / 2 {
+		rest := n*page - offset
+		for _, length := range []uint64{0, 1, page / 2, page, page + 1, rest - page, rest - page/2, rest - 1, rest, rest + 1, rest + offset, rest + page} {
+			tr := Transfer{Op: Read, Local: list, Offset: offset, Length: length, Remote: oneRemote(1 << 20)}
+			err := fast.make(&tr, lim, table.View())
+			tr.Local = byPiece
+			if slow.make(&tr, lim, table.View()) != nil {
+				require.ErrorIs(t, err, transport.ErrRange, "%d bytes from %d on", length, offset)
+				continue
+			}
+			require.NoError(t, err)
+			if fast.paged {
+				paged++
+			}
+			require.False(t, slow.paged)
+			fast.paged = false
+			require.Equal(t, slow, fast, "%d bytes from %d on", length, offset)
+		}
+	}
+	require.NotZero(t, paged)
+}
+
+// What the CPU can't write to isn't staged, wherever it stands in the list, unless no byte
+// of it is transferred: it is registered then.
+func TestOnlyWhatTheCPUSeesIsStaged(t *testing.T) {
+	var ids transport.RegionIDs
+	var table transport.RegionTable
+	var regions [2]*transport.Region
+	for i, mem := range [][]byte{make([]byte, 1<<20), nil} {
+		id, err := ids.Take()
+		require.NoError(t, err)
+		regions[i] = transport.NewRegion(id, uint64(i+1)<<40, 1<<20, transport.LocalWrite, mem, nil, nil)
+		require.NoError(t, table.Add(regions[i], transport.LKey(i+1)))
+	}
+	seen, unseen := regions[0].Piece(0, 1000), regions[1].Piece(0, 1000)
+	lim := limits(capsSIW)
+	lim.StagingSlots, lim.StagingSlot = 4, 1000
+	lim.Policy.Sink = SinkStaging
+	for _, tt := range []struct {
+		list           []transport.Piece
+		offset, length uint64
+		want           Strategy
+	}{
+		{[]transport.Piece{seen}, 0, 0, Staged},
+		{[]transport.Piece{unseen}, 0, 0, SyncReg},
+		{[]transport.Piece{seen, unseen}, 0, 0, SyncReg},
+		{[]transport.Piece{seen, unseen}, 0, 1000, Staged},
+		{[]transport.Piece{seen, unseen}, 0, 1001, SyncReg},
+		{[]transport.Piece{seen, unseen}, 1, 999, Staged},
+		{[]transport.Piece{seen, unseen}, 1, 1000, SyncReg},
+		{[]transport.Piece{unseen, seen}, 999, 0, SyncReg},
+		{[]transport.Piece{unseen, seen}, 1000, 0, Staged},
+		{[]transport.Piece{seen, seen, unseen}, 0, 2001, SyncReg},
+		{[]transport.Piece{seen, seen, unseen}, 0, 2000, Staged},
+		{[]transport.Piece{seen, {}, seen}, 0, 0, Staged},
+	} {
+		var p plan
+		tr := Transfer{Op: Read, Local: tt.list, Offset: tt.offset, Length: tt.length, Remote: oneRemote(1 << 20)}
+		require.NoError(t, p.make(&tr, lim, table.View()))
+		require.Equal(t, tt.want, p.Strategy, "%d bytes from %d on of %v", tt.length, tt.offset, tt.list)
+	}
 }
 
 // A device that reports no limit for READs at all is taken at its least.

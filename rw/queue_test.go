@@ -183,3 +183,178 @@ func TestFencesStandAtTheEnd(t *testing.T) {
 	}
 	p.holdsNothing(t, p.a.ep, p.a.pool)
 }
+
+// forced is a stepped pair whose side A registers all that it writes, and leaves it valid
+// until the next use: its pool has n registrations, and all of them are like that.
+func forced(t *testing.T, n, slots int) (s *stepped, writes []rw.Context) {
+	s = steppedOn(t, "mlx5-kernel", func(cfg *steppedConfig) {
+		cfg.pool = mrpool.Config{FastMRs: n}
+		cfg.queues.MaxSendWR = slots + 1
+		cfg.policy.ForceRegistration = true
+	})
+	a := s.ends[0]
+	var x rw.Exposure
+	remote := s.exposeAll(&x, mrpool.WriteSink)
+	require.Equal(t, slots, a.ep.Limits().SendWR)
+	writes = make([]rw.Context, n)
+	prepare := func() {
+		for i := range writes {
+			local := []transport.Piece{a.region.Piece(uint64(i)*4096, 100)}
+			require.NoError(t, a.ep.Prepare(&writes[i], rw.Transfer{Op: rw.Write, Local: local, Remote: remote}))
+		}
+	}
+	prepare()
+	for i := range writes { // all at a time, so that each has its own
+		require.NoError(t, a.ep.Submit(&writes[i]))
+	}
+	require.True(t, s.until(func() bool { return len(a.done) == n }))
+	prepare()
+	a.done = nil
+	a.dev.forget()
+	return s, writes
+}
+
+// A transfer by a registration that its last user left valid takes a slot for the
+// invalidation, too: it waits until there is one, alone or in a chain.
+func TestRoomForTheInvalidationOfTheLastUse(t *testing.T) {
+	const slots = 7
+	for n := 1; n <= 2; n++ {
+		s, writes := forced(t, 2, slots)
+		a := s.ends[0]
+		var sends [slots]rw.Context
+		var recvs [slots]rw.Context
+		busy := slots - 3*n + 1 // one too many
+		for i := range busy {
+			s.ends[1].recv(&recvs[i])
+			require.NoError(t, a.ep.PrepareSend(&sends[i], rw.Message{}))
+			require.NoError(t, a.ep.Submit(&sends[i]))
+		}
+		chain := []*rw.Context{&writes[0], &writes[1]}[:n]
+		require.NoError(t, a.ep.Submit(chain...))
+		require.Len(t, a.dev.posts, busy, "it waits")
+		free, _ := a.ep.Credits()
+		require.Equal(t, 3*n-1, free)
+		require.True(t, s.until(func() bool { return len(a.done) == busy+n }))
+		require.Len(t, a.dev.posts, busy+1)
+		require.Len(t, a.dev.posts[busy].wrs, 3*n)
+		s.closeEndpoints()
+		s.close()
+	}
+}
+
+// A chain whose registrations would have to be invalidated first and that doesn't fit
+// then, or that takes more registrations than there are, can never run for sure.
+func TestChainThatMayNotFitIsRefused(t *testing.T) {
+	s, writes := forced(t, 3, 7)
+	a := s.ends[0]
+	require.ErrorIs(t, a.ep.Submit(&writes[0], &writes[1], &writes[2]), rw.ErrTooLarge, "9 requests")
+	require.NoError(t, a.ep.Submit(&writes[0], &writes[1]))
+	require.True(t, s.until(func() bool { return len(a.done) == 2 }))
+	s.closeEndpoints()
+	s.close()
+
+	s = steppedOn(t, "siw-kernel", func(*steppedConfig) {}) // 2 registrations
+	a = s.ends[0]
+	var x rw.Exposure
+	remote := s.exposeAll(&x, mrpool.ReadSource)
+	var reads [2]rw.Context
+	for i, n := range []int{1, 2} {
+		require.NoError(t, a.ep.Prepare(&reads[i], rw.Transfer{Op: rw.Read, Local: scattered(a.region, n, 100, 50), Remote: remote}))
+		require.Equal(t, n, reads[i].Plan().Cost.Registrations)
+	}
+	require.ErrorIs(t, a.ep.Submit(&reads[0], &reads[1]), rw.ErrTooLarge)
+	require.NoError(t, a.ep.Submit(&reads[0]))
+	require.NoError(t, a.ep.Submit(&reads[1]))
+	require.True(t, s.until(func() bool { return len(a.done) == 2 }))
+	s.closeEndpoints()
+	s.close()
+}
+
+// What has nothing left to do when its requests are over ends there, without a worker:
+// contexts end in the order of their chain.
+func TestContextsOfAChainEndInOrder(t *testing.T) {
+	s := steppedOn(t, "siw-kernel", func(*steppedConfig) {})
+	a, b := s.ends[0], s.ends[1]
+	var x, y rw.Exposure
+	remote := s.exposeAll(&x, mrpool.ReadSource)
+	a.grant(&y, 4096, mrpool.ReadSource)
+	a.done = nil
+	var recv, read, send rw.Context
+	b.recv(&recv)
+	require.NoError(t, a.ep.Prepare(&read, rw.Transfer{Op: rw.Read, Local: []transport.Piece{a.region.Piece(8192, 100)}, Remote: remote}))
+	require.NoError(t, a.ep.PrepareSend(&send, rw.Message{}))
+	require.NoError(t, a.ep.Submit(&read, &y.Revoke, &send))
+	require.True(t, s.until(func() bool { return len(a.done) == 3 }))
+	require.Equal(t, []*rw.Context{&read, &y.Revoke, &send}, a.done)
+	s.closeEndpoints()
+	s.close()
+}
+
+// Also where a later one fails; and the registration of the first is left valid for its
+// next use then, as ever.
+func TestContextsBeforeAFailureEndInOrder(t *testing.T) {
+	failing := false
+	s := steppedOn(t, "mlx5-kernel", func(cfg *steppedConfig) {
+		cfg.policy.ForceRegistration = true
+		cfg.faults.Run = func(_ *sim.QP, _ uint64, wr *transport.WR) transport.Status {
+			if failing && wr.Op == transport.OpSend {
+				return transport.StatusRemoteOp
+			}
+			return transport.StatusOK
+		}
+	})
+	a := s.ends[0]
+	var x rw.Exposure
+	remote := s.exposeAll(&x, mrpool.WriteSink)
+	var write, send rw.Context
+	require.NoError(t, a.ep.Prepare(&write, rw.Transfer{Op: rw.Write, Local: []transport.Piece{a.region.Piece(0, 100)}, Remote: remote}))
+	require.NoError(t, a.ep.PrepareSend(&send, rw.Message{}))
+	failing = true
+	require.NoError(t, a.ep.Submit(&write, &send))
+	require.True(t, s.until(func() bool { return len(a.done) == 2 }))
+	require.Equal(t, []*rw.Context{&write, &send}, a.done)
+	require.NoError(t, write.Err())
+	require.ErrorIs(t, send.Err(), transport.StatusRemoteOp)
+	stats := a.pool.Stats(transport.FastMR)
+	require.Zero(t, stats.Out+stats.Broken)
+	require.Zero(t, stats.Repairs)
+	s.closeEndpoints()
+	s.close()
+}
+
+// Whatever becomes of what is submitted, its chain is used again.
+func TestChainsAreUsedAgain(t *testing.T) {
+	s := steppedOn(t, "siw-kernel", func(*steppedConfig) {})
+	a := s.ends[0]
+	var x rw.Exposure
+	remote := s.exposeAll(&x, mrpool.ReadSource|mrpool.WriteSink)
+	local := []transport.Piece{a.region.Piece(0, 100)}
+	var read, write rw.Context
+	chains := 0
+	for round := range 5 {
+		for _, c := range []*rw.Context{&read, &write} {
+			op := map[*rw.Context]rw.Op{&read: rw.Read, &write: rw.Write}[c]
+			require.NoError(t, a.ep.Prepare(c, rw.Transfer{Op: op, Local: local, Remote: remote}))
+			require.NoError(t, a.ep.Submit(c))
+			require.True(t, s.until(func() bool { return a.has(c) }))
+			require.NoError(t, c.Err())
+			a.done = nil
+		}
+		var hog [2]*mrpool.MR
+		require.NoError(t, a.pool.Take(transport.FastMR, hog[:], "hog"))
+		require.NoError(t, a.ep.Prepare(&read, rw.Transfer{Op: rw.Read, Local: local, Remote: remote}))
+		require.NoError(t, a.ep.Submit(&read), "it waits")
+		require.True(t, a.ep.Cancel(&read))
+		for _, m := range hog {
+			m.Put()
+		}
+		a.poll()
+		a.done = nil
+		if round == 0 {
+			chains = rw.Chains(a.poller)
+		}
+	}
+	require.Equal(t, chains, rw.Chains(a.poller))
+	s.closeEndpoints()
+	s.close()
+}

@@ -149,3 +149,55 @@ func TestChainThatWaitsKeepsItsExposure(t *testing.T) {
 	s.closeEndpoints()
 	s.close()
 }
+
+// A transport that maps less than it said it would is found out: what it covers isn't
+// READ into, and no registration is lost for it.
+func TestTransportThatCoversLessThanItSays(t *testing.T) {
+	for _, profile := range []string{"siw", "siw-kernel"} {
+		s := steppedOn(t, profile, func(*steppedConfig) {})
+		a := s.ends[0]
+		var x rw.Exposure
+		remote := s.exposeAll(&x, mrpool.ReadSource)
+		var read rw.Context
+		require.NoError(t, a.ep.Prepare(&read, rw.Transfer{Op: rw.Read, Local: []transport.Piece{a.region.Piece(0, 4096)}, Remote: remote}))
+		a.dev.short = 1
+		require.NoError(t, a.ep.Submit(&read))
+		require.True(t, s.until(func() bool { return len(a.done) == 1 }))
+		require.ErrorIs(t, read.Err(), transport.ErrUnsupported)
+		require.ErrorContains(t, read.Err(), "a defect of the transport")
+		require.Empty(t, a.dev.posts)
+		a.dev.short = 0
+		for kind := range transport.NumRegistrationKinds {
+			require.Zero(t, a.pool.Stats(kind).Out+a.pool.Stats(kind).Broken)
+		}
+		s.closeEndpoints()
+		s.close()
+	}
+}
+
+// When the poller's table of chains is full what is submitted is refused, and as it was.
+func TestMoreChainsThanCanBe(t *testing.T) {
+	s := steppedOn(t, "siw-kernel", func(*steppedConfig) {})
+	a := s.ends[0]
+	var x rw.Exposure
+	remote := s.exposeAll(&x, mrpool.ReadSource|mrpool.WriteSink)
+	var read, write, recv rw.Context
+	require.NoError(t, a.ep.Prepare(&read, rw.Transfer{Op: rw.Read, Local: []transport.Piece{a.region.Piece(0, 4096)}, Remote: remote}))
+	require.NoError(t, a.ep.Prepare(&write, rw.Transfer{Op: rw.Write, Local: []transport.Piece{a.region.Piece(0, 4096)}, Remote: remote}))
+	require.NoError(t, a.ep.PrepareRecv(&recv, nil))
+	before := a.charged()
+	restore := rw.FillChains(a.poller)
+	require.ErrorContains(t, a.ep.Submit(&write), "operations are under way")
+	require.ErrorContains(t, a.ep.Submit(&read), "operations are under way")
+	require.ErrorContains(t, a.ep.Submit(&read, &write), "operations are under way")
+	require.ErrorContains(t, a.ep.PostRecv(&recv), "operations are under way")
+	require.Equal(t, before, a.charged())
+	restore()
+	require.NoError(t, a.ep.Submit(&read))
+	require.NoError(t, a.ep.Submit(&write))
+	require.True(t, s.until(func() bool { return len(a.done) == 2 }))
+	require.NoError(t, read.Err())
+	require.NoError(t, write.Err())
+	s.closeEndpoints()
+	s.close()
+}

@@ -276,3 +276,35 @@ func TestDirectSinks(t *testing.T) {
 		require.ErrorIs(t, err, transport.ErrUnsupported, fmt.Sprint(profile))
 	}
 }
+
+// A READ that is taken back while it waits for slots has none to give back: the next one
+// doesn't get a slot that is in use.
+func TestCanceledWaiterGivesBackNoSlots(t *testing.T) {
+	s := steppedOn(t, "siw", func(cfg *steppedConfig) {
+		cfg.policy.Sink, cfg.slots, cfg.slot = rw.SinkStaging, 1, 4096
+	})
+	a := s.ends[0]
+	fill(s.ends[1].region.Bytes(), 1)
+	var x rw.Exposure
+	remote := s.exposeAll(&x, mrpool.ReadSource)
+	var reads [3]rw.Context
+	submit := func(i int) {
+		local := []transport.Piece{a.region.Piece(uint64(i)*8192, 4096)}
+		require.NoError(t, a.ep.Prepare(&reads[i], rw.Transfer{Op: rw.Read, Local: local, Remote: remote}))
+		require.Equal(t, rw.Staged, reads[i].Plan().Strategy)
+		require.NoError(t, a.ep.Submit(&reads[i]))
+	}
+	submit(0)
+	submit(1)
+	require.True(t, a.ep.Cancel(&reads[1]))
+	submit(2)
+	a.poll()
+	require.Len(t, a.dev.posts, 1, "it waits")
+	require.True(t, s.until(func() bool { return len(a.done) == 3 }))
+	require.NoError(t, reads[0].Err())
+	require.ErrorIs(t, reads[1].Err(), rw.ErrCanceled)
+	require.NoError(t, reads[2].Err())
+	require.Len(t, a.dev.posts, 2)
+	s.closeEndpoints()
+	s.close()
+}

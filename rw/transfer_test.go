@@ -148,6 +148,24 @@ func TestZeroLengthCompletesWithoutPosting(t *testing.T) {
 	})
 }
 
+// It doesn't even wait for a connection.
+func TestZeroLengthCompletesWithoutAConnection(t *testing.T) {
+	devA, _, _ := simBed("rxe").open(t)
+	s := newSide(t, devA)
+	conn, err := devA.Resolve(within(t, time.Minute), "b:1")
+	require.NoError(t, err)
+	ep, err := s.poller.NewEndpoint(conn, rw.EndpointConfig{Pool: s.pool})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, ep.Close()) })
+	var c rw.Context
+	ended := make(chan error, 1)
+	c.OnDone = func(c *rw.Context) { ended <- c.Err() }
+	require.NoError(t, ep.Prepare(&c, rw.Transfer{Op: rw.Write, Local: []transport.Piece{s.region.Piece(0, 0)}}))
+	require.NoError(t, ep.Submit(&c))
+	require.False(t, rw.Queued(ep))
+	require.NoError(t, <-ended)
+}
+
 // postRecv posts a receive into the last page of the region; its end comes by the
 // channel.
 func (s *side) postRecv(ep *rw.Endpoint) chan *rw.Context {

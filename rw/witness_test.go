@@ -23,6 +23,9 @@ type witness struct {
 	breaches []error
 	past     map[transport.RKey]bool // keys that were valid once
 	refused  int                     // posts that were not taken whole
+
+	failing func() // if not nil, called when a queue pair is about to be put into the error state
+	short   uint64 // bytes that mappings cover less than they should
 }
 
 func watch(dev transport.Device, idle bool) *witness {
@@ -131,6 +134,7 @@ func (r *registered) Map(m transport.Mapping) (transport.Extent, error) {
 	if r.Kind() == transport.SyncMR {
 		r.valid, r.now, r.shown = true, r.next, m.Access&transport.RemoteAny != 0
 	}
+	ext.Len -= r.w.short
 	return ext, nil
 }
 
@@ -183,6 +187,13 @@ type witnessQP struct {
 	w  *witness
 	pd *witnessPD
 	cq *witnessCQ
+}
+
+func (q *witnessQP) Fail() error {
+	if q.w.failing != nil {
+		q.w.failing()
+	}
+	return q.QP.Fail()
 }
 
 func (q *witnessQP) PostSend(wrs []transport.WR, sges []transport.SGE) (int, error) {
