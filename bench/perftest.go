@@ -31,7 +31,7 @@ Exit status: 0 when every ratio reached its bound, 1 if one didn't or gave no ve
   -program NAMES  which programs (default: all three)
   -bytes NUMBERS  sizes of messages (default 4096,65536)
   -depth N        messages under way at a time, for bandwidth (default 16)
-  -n N            messages of a run (default 512)
+  -n N            messages of a run (default 2048 for bandwidth, 5000 for latency: the first hundreds are slow)
   -pairs N        runs of each, at least (default 9); up to three times as many while the interval is wider than 0.3
   -procs N        GOMAXPROCS of ours (default 1: perftest is one thread too. With more, each wake-up also wakes a thread that looks for
                   work, which takes CPU from software devices)
@@ -65,7 +65,7 @@ func parsePerftest(args []string) (o perftestOptions, err error) {
 	programs := fs.String("program", "", "")
 	sizes := fs.String("bytes", "4096,65536", "")
 	fs.IntVar(&o.depth, "depth", 16, "")
-	fs.IntVar(&o.n, "n", 512, "")
+	fs.IntVar(&o.n, "n", 0, "")
 	fs.IntVar(&o.pairs, "pairs", 9, "")
 	fs.IntVar(&o.procs, "procs", 1, "")
 	fs.IntVar(&o.port, "port", 18700, "")
@@ -98,7 +98,7 @@ func parsePerftest(args []string) (o perftestOptions, err error) {
 		}
 		o.sizes = append(o.sizes, n)
 	}
-	if o.depth < 1 || o.depth > 1024 || o.n < 5 || o.pairs < 1 || o.procs < 1 || o.port < 1 || o.port > 60000 {
+	if o.depth < 1 || o.depth > 1024 || o.n != 0 && o.n < 5 || o.pairs < 1 || o.procs < 1 || o.port < 1 || o.port > 60000 {
 		return o, fmt.Errorf("-depth from 1 to 1024, -n from 5, -pairs and -procs from 1, -port from 1 to 60000")
 	}
 	return o, nil
@@ -110,8 +110,12 @@ func (o *perftestOptions) cases(caps *transport.Caps) (all []perf.Case) {
 		if !slices.Contains(o.programs, t.Program) {
 			continue
 		}
+		n := o.n
+		if n == 0 {
+			n = t.DefaultMessages
+		}
 		for _, size := range o.sizes {
-			c := perf.Case{Test: t, Size: size, Depth: o.depth, Messages: max(o.n, o.depth)}
+			c := perf.Case{Test: t, Size: size, Depth: o.depth, Messages: max(n, o.depth)}
 			if t.Latency {
 				c.Depth = 1
 			}

@@ -199,6 +199,9 @@ func (c *cq) Wait(ctx context.Context) error {
 	if c.woken.Swap(false) {
 		return nil
 	}
+	if c.dev.quirk.onCPUs {
+		syscall.RawSyscall(syscall.SYS_SCHED_YIELD, 0, 0, 0)
+	}
 	switch err := c.conn.Read(c.take); {
 	case err == nil:
 		return nil

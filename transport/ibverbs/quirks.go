@@ -111,6 +111,10 @@ type quirk struct {
 	// in between until more comes: who sends one message and waits may wait for ever, seen.
 	// So the active side gives it a moment.
 	answersEarly bool
+	// onCPUs: there is no hardware: kernel threads do the work, and may wait for the CPU of
+	// whoever posted it. Before a sleep they get it: mostly there is nothing to sleep for
+	// then.
+	onCPUs bool
 	// keyTaken: one of the keys by which queues are mapped is taken for none.
 	keyTaken bool
 	// invFlag is what the driver sets in completions in place of IBV_WC_WITH_INV.
@@ -145,6 +149,7 @@ var quirks = map[driverID]quirk{
 	driverRXE: {
 		windows: true, local: invalidations(none, harmful), remote: invalidations(none, works), windowsReachRegion: true,
 		sendWithInv: true, reportsInv: true, invFlag: 1 << 2, inline: anyInline, maxInline: 512, noBatch: true,
+		onCPUs: true,
 	},
 	// The provider maps SEND, SEND_WITH_INV, WRITE and READ (siw.c
 	// map_send_opcode). A READ's further SGEs are dropped in silence
@@ -170,7 +175,7 @@ var quirks = map[driverID]quirk{
 		sendWithInv: true, noImm: true, noAtomics: true, maxSGERead: 1,
 		inline: ops(transport.OpSend, transport.OpWrite), maxInline: 80,
 		noFence: ops(transport.OpRead), depthsSwapped: true, readUnchecked: true, unordered: true, splices: true, noEmptySGEs: true,
-		keyTaken: true, answersEarly: true,
+		keyTaken: true, answersEarly: true, onCPUs: true,
 		maxMsg: 1<<31 - 1, // siw_check_sgl_tx adds lengths in an int; the port says 2^32 - 1
 	},
 	driverMLX5: {
@@ -315,6 +320,7 @@ func (q *quirk) notes() (notes []string) {
 		{q.unordered, "what is posted behind a READ completes before it: put back in order here"},
 		{q.noBatch, "batch posting (ibv_wr_*) is offered, and sends the wrong length of lists of SGEs"},
 		{q.invFlag != 0, "completions mark a peer's invalidation by another flag"},
+		{q.answersEarly, "the passive side may sleep over a first message: connections count as up here 5 ms later"},
 		{q.depthsSwapped, "READ depths are reported in each other's place"},
 		{q.keyTaken, "a queue whose mapping has a certain key can't be made: a small one is laid over it"},
 		{q.noFence != 0, "READs can't be fenced"},

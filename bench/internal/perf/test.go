@@ -16,13 +16,15 @@ type Test struct {
 	Latency bool
 	// NoEvents: it has no -e.
 	NoEvents bool
+	// DefaultMessages is how many a run has, if nobody says otherwise.
+	DefaultMessages int
 }
 
 // Tests are those that are run.
 var Tests = []Test{
-	{Program: "ib_read_bw", Op: rw.Read},
-	{Program: "ib_write_bw", Op: rw.Write, NoEvents: true},
-	{Program: "ib_read_lat", Op: rw.Read, Latency: true},
+	{Program: "ib_read_bw", Op: rw.Read, DefaultMessages: 2048},
+	{Program: "ib_write_bw", Op: rw.Write, NoEvents: true, DefaultMessages: 2048},
+	{Program: "ib_read_lat", Op: rw.Read, Latency: true, DefaultMessages: 5000},
 }
 
 // Bound is what the ratio of ours to perftest's must reach: at least so much of the
