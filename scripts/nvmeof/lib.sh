@@ -166,14 +166,14 @@ kernel_down() {
 }
 
 # ours_options are more of nvmeof-target's.
-ours_options=()
+ours_options=(-v)
 
 # ours_log is what nvmeof-target has said.
 ours_log=$scratch/target.log
 
 ours_up() {
 	"$bin/nvmeof-target" -a "$addr:${port[ours]}" -d "$dev" -nqn "${nqn[ours]}" -serial "${serial[ours]}" -ns "$1" \
-		-http "127.0.0.1:$metrics_port" -v "${ours_options[@]}" >>"$ours_log" 2>&1 &
+		-http "127.0.0.1:$metrics_port" "${ours_options[@]}" >>"$ours_log" 2>&1 &
 	target_pid=$!
 	await "nvmeof-target isn't up" ours_is_up || {
 		cat "$ours_log" >&2

@@ -50,7 +50,7 @@ func (s *slot) connect() {
 	if a == nil {
 		q.log.Info("connect refused", "status", p.Status, "result", p.Result)
 	} else {
-		q.log.Info("connected", "controller", a.ctrl.ID(), "hostnqn", a.ctrl.Host(), "subsystem", a.ctrl.Subsystem().NQN, "entries", joined.Entries)
+		q.note(q.log, "connected", "controller", a.ctrl.ID(), "hostnqn", a.ctrl.Host(), "subsystem", a.ctrl.Subsystem().NQN, "entries", joined.Entries)
 	}
 	s.answer(p.Status)
 }

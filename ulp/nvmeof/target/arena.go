@@ -9,12 +9,13 @@ import (
 	"rdmarw/transport"
 )
 
-// arena is what a queue's messages and data lie in, and what its transfers are registered
-// by: a region, in a protection domain that one host uses at a time.
+// arena is what a queue's messages and data lie in, what its transfers are registered by, and
+// the slots of its commands: a region, in a protection domain that one host uses at a time.
 type arena struct {
 	kind   arenaKind
 	region *transport.Region
 	pool   *mrpool.Pool
+	slots  []slot
 	drop   *time.Timer // while it is a spare
 }
 

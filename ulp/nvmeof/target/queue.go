@@ -1,6 +1,7 @@
 package target
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -83,7 +84,6 @@ func newQueue(p *port, conn transport.Conn, r *nvme.ConnRequest, entries int) (_
 	messages := roundUp(n*(commandArea+responseArea), page)
 	q.base = uint64(messages + n*inCapsule)
 	q.memory = newMemory(data)
-	q.slots = make([]slot, n)
 
 	var undo []func() error
 	defer func() {
@@ -99,6 +99,10 @@ func newQueue(p *port, conn transport.Conn, r *nvme.ConnRequest, entries int) (_
 	}
 	undo = append(undo, q.arena.close)
 	q.region, q.bytes = q.arena.region, q.arena.region.Bytes()
+	if q.arena.slots == nil {
+		q.arena.slots = newSlots(q.region, n, messages, inCapsule)
+	}
+	q.slots = q.arena.slots
 	q.room = sizes.CQEntries
 	q.poller, err = p.assign(q.room)
 	if err != nil {
@@ -114,8 +118,7 @@ func newQueue(p *port, conn transport.Conn, r *nvme.ConnRequest, entries int) (_
 		return nil, err
 	}
 	for i := range q.slots {
-		s := &q.slots[i]
-		s.init(q, uint64(i*commandArea), uint64(n*commandArea+i*responseArea), uint64(messages+i*inCapsule), inCapsule)
+		q.slots[i].serve(q)
 	}
 	q.out.Store(int32(n))
 
@@ -197,7 +200,7 @@ func (q *queue) end() {
 	case err != nil:
 		log.Error("connection ended, and something is left of it", "err", err)
 	case errors.Is(q.cause, transport.ErrDisconnected), errors.Is(q.cause, ErrClosed), errors.Is(q.cause, ErrAdminQueue):
-		log.Info("connection ended")
+		q.note(log, "connection ended")
 	default:
 		log.Warn("connection failed")
 	}
@@ -205,6 +208,16 @@ func (q *queue) end() {
 	t.queues = slices.DeleteFunc(t.queues, func(other *queue) bool { return other == q })
 	t.mu.Unlock()
 	q.port.queues.Done()
+}
+
+// note logs what is as it should be: an admin queue stands for its host's coming and going,
+// and the others come and go with it.
+func (q *queue) note(log *slog.Logger, what string, args ...any) {
+	level := slog.LevelDebug
+	if q.id == 0 {
+		level = slog.LevelInfo
+	}
+	log.Log(context.Background(), level, what, args...)
 }
 
 // leave takes the queue out of its controller. If it was the admin queue, the others

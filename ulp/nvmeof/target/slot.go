@@ -15,6 +15,7 @@ import (
 // slot is a receive, and all that its command needs. It goes round: listening, executing,
 // responding, listening again; until its queue fails, when it goes home.
 //
+// It stays with the memory that its messages lie in, and serves one queue after the other.
 // A slot belongs to its queue's poller, but for one stretch: from the submission of a
 // backend request to the submission of the response it belongs to the backend, whose
 // goroutine does both.
@@ -40,25 +41,38 @@ type slot struct {
 	next *slot
 }
 
+// newSlots makes n slots. In the region come their commands, their responses, and at an
+// offset, in-capsule data.
+func newSlots(region *transport.Region, n, capsules, inCapsule int) []slot {
+	slots := make([]slot, n)
+	for i := range slots {
+		slots[i].init(region, uint64(i*commandArea), uint64(n*commandArea+i*responseArea), uint64(capsules+i*inCapsule), inCapsule)
+	}
+	return slots
+}
+
 // init says where the slot's messages are in the region.
-func (s *slot) init(q *queue, command, response, capsule uint64, inCapsule int) {
-	s.q = q
-	s.command = q.bytes[command : command+commandArea]
-	s.response = q.bytes[response : response+responseArea]
-	s.recvList[0] = q.region.Piece(command, commandArea)
+func (s *slot) init(region *transport.Region, command, response, capsule uint64, inCapsule int) {
+	memory := region.Bytes()
+	s.command = memory[command : command+commandArea]
+	s.response = memory[response : response+responseArea]
+	s.recvList[0] = region.Piece(command, commandArea)
 	s.recvPieces = s.recvList[:1]
 	if inCapsule > 0 {
 		// The data gets a page of its own, so that a backend can take it from there.
-		s.capsule = q.bytes[capsule : capsule+uint64(inCapsule)]
-		s.recvList[1] = q.region.Piece(capsule, uint32(inCapsule))
+		s.capsule = memory[capsule : capsule+uint64(inCapsule)]
+		s.recvList[1] = region.Piece(capsule, uint32(inCapsule))
 		s.recvPieces = s.recvList[:]
 	}
-	s.sendList[0] = q.region.Piece(response, responseArea)
+	s.sendList[0] = region.Piece(response, responseArea)
 	s.recv.OnDone = func(*rw.Context) { s.received() }
 	s.read.OnDone = func(*rw.Context) { s.fetched(s.read.Err()) }
 	s.send.OnDone = func(*rw.Context) { s.responded() }
 	s.request.Done = func(_ *backend.Request, err error) { s.carriedOut(err) }
 }
+
+// serve begins to work for a queue.
+func (s *slot) serve(q *queue) { s.q, s.part, s.data, s.next = q, part{}, nil, nil }
 
 // listen posts the receive. Everything that answering takes is there.
 func (s *slot) listen() error {
@@ -68,10 +82,11 @@ func (s *slot) listen() error {
 	return s.q.ep.PostRecv(&s.recv)
 }
 
-// goHome ends the slot.
+// goHome ends the slot's service. Nothing of it may be touched afterwards: if it was the
+// last, the next queue may have it at once.
 func (s *slot) goHome() {
-	if s.q.out.Add(-1) == 0 {
-		close(s.q.home)
+	if q := s.q; q.out.Add(-1) == 0 {
+		close(q.home)
 	}
 }
 
