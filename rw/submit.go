@@ -122,12 +122,11 @@ func (ep *Endpoint) submit(waiter func(*Context), contexts []*Context) error {
 }
 
 // needs is what a chain takes at most.
-type needs struct{ wrs, reads, fast, sync, slots int }
+type needs struct{ wrs, reads, fast, sync int }
 
 func (n *needs) add(c *Context, alone bool) {
 	cost := &c.plan.Cost
 	n.reads += cost.Reads
-	n.slots += cost.Slots
 	switch {
 	case alone && c.plan.feeds(&c.ep.limits):
 		n.wrs += min(cost.WRs, c.ep.limits.SendWR)

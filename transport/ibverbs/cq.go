@@ -105,6 +105,9 @@ func (c *cq) Poll(dst []transport.Completion) (int, error) {
 		n = c.orders.poll(dst, c.pollDevice)
 	}
 	c.mu.Unlock()
+	if n == 0 && c.dev.quirk.onCPUs {
+		syscall.RawSyscall(syscall.SYS_SCHED_YIELD, 0, 0, 0)
+	}
 	if n < 0 || c.overrun.Load() {
 		return max(n, 0), &transport.Error{Op: "poll", Device: c.dev.name, WR: -1, Err: transport.ErrCQOverrun}
 	}
@@ -198,9 +201,6 @@ func (c *cq) Wait(ctx context.Context) error {
 	}
 	if c.woken.Swap(false) {
 		return nil
-	}
-	if c.dev.quirk.onCPUs {
-		syscall.RawSyscall(syscall.SYS_SCHED_YIELD, 0, 0, 0)
 	}
 	switch err := c.conn.Read(c.take); {
 	case err == nil:

@@ -112,8 +112,7 @@ type quirk struct {
 	// So the active side gives it a moment.
 	answersEarly bool
 	// onCPUs: there is no hardware: kernel threads do the work, and may wait for the CPU of
-	// whoever posted it. Before a sleep they get it: mostly there is nothing to sleep for
-	// then.
+	// whoever polls for its end. Who has found nothing gives it to them.
 	onCPUs bool
 	// keyTaken: one of the keys by which queues are mapped is taken for none.
 	keyTaken bool

@@ -49,6 +49,7 @@ type queue struct {
 	joined      *core.Joined
 	head        atomic.Uint64 // of the submission queue: responses so far
 
+	answers   answers
 	executing atomic.Int32 // commands from their arrival to the end of their response
 	draining  atomic.Bool  // what arrives stays unanswered
 	failed    atomic.Bool
@@ -121,6 +122,7 @@ func newQueue(p *port, conn transport.Conn, r *nvme.ConnRequest, entries int) (_
 		q.slots[i].serve(q)
 	}
 	q.out.Store(int32(n))
+	q.answers.limit = max(n-entries, 1)
 
 	t.mu.Lock()
 	closing := t.closing

@@ -32,6 +32,8 @@ type slot struct {
 	sendList          [1]transport.Piece
 	dataList          [1]transport.Piece
 	remote            [1]transport.Remote
+	contexts          [2]*rw.Context
+	chain             []*rw.Context // the response: contexts, or the second of them
 
 	cmd  nvme.Command
 	plan core.Plan
@@ -65,6 +67,7 @@ func (s *slot) init(region *transport.Region, command, response, capsule uint64,
 		s.recvPieces = s.recvList[:]
 	}
 	s.sendList[0] = region.Piece(response, responseArea)
+	s.contexts = [2]*rw.Context{&s.write, &s.send}
 	s.recv.OnDone = func(*rw.Context) { s.received() }
 	s.read.OnDone = func(*rw.Context) { s.fetched(s.read.Err()) }
 	s.send.OnDone = func(*rw.Context) { s.responded() }
@@ -231,13 +234,16 @@ func (s *slot) proceed() {
 	s.submit(&s.read)
 }
 
-// submit hands contexts over. If the queue has failed, it is the slot's end.
-func (s *slot) submit(chain ...*rw.Context) {
-	if err := s.q.ep.Submit(chain...); err != nil {
+// submit hands contexts over. If the queue has failed, it is the slot's end, and false is
+// returned.
+func (s *slot) submit(chain ...*rw.Context) bool {
+	err := s.q.ep.Submit(chain...)
+	if err != nil {
 		s.q.fail(err)
 		s.executed()
 		s.goHome()
 	}
+	return err == nil
 }
 
 // fetched is called when the data of a command has been READ.
@@ -378,15 +384,16 @@ func (s *slot) answer(status nvme.Status) {
 		s.goHome()
 		return
 	}
+	s.chain = s.contexts[1:]
 	if status == nvme.Success && s.plan.Data.Len > 0 && (s.plan.Action == core.ReadBlocks || s.plan.Action == core.Fill) {
 		if err := q.ep.Prepare(&s.write, rw.Transfer{Op: rw.Write, Local: s.dataList[:], Remote: s.remote[:]}); err == nil {
-			s.submit(&s.write, &s.send)
-			return
+			s.chain = s.contexts[:]
+		} else {
+			e.Status = nvme.DataTransferError | nvme.DNR
+			e.Encode(s.response)
 		}
-		e.Status = nvme.DataTransferError | nvme.DNR
-		e.Encode(s.response)
 	}
-	s.submit(&s.send)
+	s.respond()
 }
 
 // nextHead is the head of the submission queue that the next response tells.
@@ -400,18 +407,20 @@ func (q *queue) nextHead() uint16 {
 	return uint16(q.head.Add(1) % uint64(q.joined.Entries))
 }
 
-// responded is called when the response has been sent: the slot begins anew.
+// responded is called when the response has been sent: the slot begins anew. Then another
+// response may go.
 func (s *slot) responded() {
+	q := s.q
 	s.executed()
-	if err := s.send.Err(); err != nil {
-		s.q.fail(err)
-		s.goHome()
-		return
+	err := s.send.Err()
+	if err == nil {
+		s.giveMemory()
+		s.data = nil
+		err = s.listen()
 	}
-	s.giveMemory()
-	s.data = nil
-	if err := s.listen(); err != nil {
-		s.q.fail(err)
+	if err != nil {
+		q.fail(err)
 		s.goHome()
 	}
+	q.answered()
 }
