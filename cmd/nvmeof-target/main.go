@@ -50,6 +50,7 @@ Serves disks to NVMe over Fabrics hosts on RDMA: to Linux's own, and to nvmeof-h
   -incapsule SIZE data that may come along with a command (4K; 0: none)
   -transfer SIZE  most that a command may transfer (1M)
   -memory SIZE    memory of each I/O queue for data under way (0: 64K for each entry)
+  -pollers N      threads that serve the queues of an address (0: one for each CPU, up to 4)
   -spin TIME      poll on for so long before sleeping, while commands keep coming (20us):
                   saves latency, and uses a CPU
 

@@ -54,6 +54,7 @@ func parse(args []string) (o options, err error) {
 	f.Var(&o.inCapsule, "incapsule", "")
 	f.Var(&o.transfer, "transfer", "")
 	f.Var(&o.memories, "memory", "")
+	f.IntVar(&o.target.Pollers, "pollers", 0, "")
 	f.DurationVar(&o.target.Spin, "spin", 0, "")
 	f.StringVar(&o.http, "http", "", "")
 	f.DurationVar(&o.grace, "grace", defaultGrace, "")
@@ -71,6 +72,8 @@ func parse(args []string) (o options, err error) {
 		return o, errors.New("need something to serve: -ns memory:1G, or -ns PATH")
 	case o.device != "" && len(o.addrs) > 1:
 		return o, errors.New("-d names one device, and there are several addresses")
+	case o.target.Pollers < 0:
+		return o, fmt.Errorf("-pollers %d: at least 1, or 0", o.target.Pollers)
 	case o.grace < 0:
 		return o, errors.New("-grace is a time from now")
 	}
