@@ -2,7 +2,6 @@ package rw
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -78,7 +77,7 @@ type Endpoint struct {
 	recvs     int  // receives posted
 	marker    bool // the marker of a drain is posted
 	ar        arena
-	recvWR    [1]transport.RecvWR
+	receives  receives
 	exposures *Exposure
 	// destroying: a worker is taking everything away from the device.
 	destroying  bool
@@ -260,46 +259,6 @@ func (ep *Endpoint) Credits() (sendWRs, reads int) {
 	ep.poller.mu.Lock()
 	defer ep.poller.mu.Unlock()
 	return ep.sqFree, ep.readsFree
-}
-
-// PostRecv posts a prepared receive. Errors match transport.ErrQueueFull if the
-// receive queue is full, or what the endpoint failed of; the context is the
-// caller's again then.
-func (ep *Endpoint) PostRecv(c *Context) error {
-	p := ep.poller
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	switch {
-	case c.ep != ep || c.op != Recv || c.state != prepared:
-		return ErrNotPrepared
-	case ep.srq != nil:
-		return refuse("RECV", transport.ErrInvalid, "the endpoint's receives come from its SRQ: post it there")
-	case ep.state >= failed:
-		return ep.failure()
-	case ep.recvFree == 0:
-		return refuse("RECV", transport.ErrQueueFull, "")
-	}
-	ch, err := p.slots.take(ep, recvChain)
-	if err != nil {
-		return err
-	}
-	ch.head, ch.tail = c, c
-	ep.recvWR[0] = transport.RecvWR{Cookie: ch.cookie, NumSGE: uint16(len(c.plan.sges))}
-	n, err := ep.qp.PostRecv(ep.recvWR[:], c.plan.sges)
-	if n == 0 {
-		p.slots.give(ch)
-		if errors.Is(err, transport.ErrBadState) {
-			// The queue pair went to the error state, and nobody has said why yet: as
-			// for what is flushed, the cause is the connection's end.
-			ep.fail(ep.connectionCause())
-			return ep.failure()
-		}
-		return err
-	}
-	c.state = posted
-	ep.recvFree--
-	ep.recvs++
-	return nil
 }
 
 // failure is the error of what can't be done any more.

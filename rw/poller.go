@@ -31,6 +31,12 @@ type PollerConfig struct {
 	// polling goroutine do the rest by [Poller.Call]. What blocks until somebody else
 	// has polled (Read, Write, Do, Close) returns [ErrExclusive].
 	Exclusive bool
+	// Swept, if not nil, is called at the end of each Poll that has given a context to its
+	// OnDone, or called what [Poller.Call] was given: by the goroutine that polls, without
+	// a lock. Messages come in groups, and this is the place to hand over what they give
+	// rise to in groups as well: answers that OnDones have prepared as one chain, which
+	// takes one doorbell, and receives by one call.
+	Swept func()
 }
 
 // mutex locks, but for the exclusive.
@@ -61,6 +67,7 @@ type Poller struct {
 	now     func() time.Time
 	workers workers
 	spin    time.Duration
+	swept   func()
 	waiting atomic.Bool // somebody is in Wait, or about to be
 
 	mu        mutex
@@ -98,7 +105,7 @@ func NewPoller(dev transport.Device, entries int, cfg PollerConfig) (*Poller, er
 	if err != nil {
 		return nil, fmt.Errorf("new poller: %w", err)
 	}
-	p := &Poller{cq: cq, entries: entries, now: cfg.Now, spin: cfg.Spin, endpoints: make(map[*Endpoint]struct{}), sharing: make(map[uint32]*Endpoint)}
+	p := &Poller{cq: cq, entries: entries, now: cfg.Now, spin: cfg.Spin, swept: cfg.Swept, endpoints: make(map[*Endpoint]struct{}), sharing: make(map[uint32]*Endpoint)}
 	p.mu.off = cfg.Exclusive
 	if p.now == nil {
 		p.now = time.Now
@@ -166,7 +173,9 @@ func (p *Poller) Poll(done []*Context) (int, error) {
 		p.runJobsHere()
 		p.mu.Lock()
 	}
+	called := false
 	for len(p.calls) > 0 {
+		called = true
 		f := p.calls[0]
 		p.calls[0], p.calls = nil, p.calls[1:]
 		p.mu.Unlock()
@@ -190,11 +199,15 @@ func (p *Poller) Poll(done []*Context) (int, error) {
 			n++
 			continue
 		}
+		called = true
 		p.mu.Unlock()
 		f(c)
 		p.mu.Lock()
 	}
 	p.mu.Unlock()
+	if called && p.swept != nil {
+		p.swept()
+	}
 	return n, err
 }
 

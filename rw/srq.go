@@ -24,10 +24,10 @@ type SRQ struct {
 	granted transport.QueueCaps
 
 	// Under the poller's lock.
-	free   int
-	users  int
-	closed bool
-	recvWR [1]transport.RecvWR
+	free     int
+	users    int
+	closed   bool
+	receives receives
 }
 
 // NewSRQ makes a shared receive queue in a protection domain, for at least maxWR receives
@@ -61,36 +61,6 @@ func (s *SRQ) PrepareRecv(c *Context, local []transport.Piece) error {
 		return err
 	}
 	c.srq = s
-	return nil
-}
-
-// PostRecv posts a receive that was prepared for this queue. Errors match
-// transport.ErrQueueFull, [ErrClosed], or [ErrNotPrepared]; the context is the caller's
-// again then.
-func (s *SRQ) PostRecv(c *Context) error {
-	p := s.poller
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	switch {
-	case c.ep != nil || c.srq != s || c.op != Recv || c.state != prepared:
-		return ErrNotPrepared
-	case s.closed:
-		return ErrClosed
-	case s.free == 0:
-		return refuse("RECV", transport.ErrQueueFull, "")
-	}
-	ch, err := p.slots.take(nil, recvChain)
-	if err != nil {
-		return err
-	}
-	ch.srq, ch.head, ch.tail = s, c, c
-	s.recvWR[0] = transport.RecvWR{Cookie: ch.cookie, NumSGE: uint16(len(c.plan.sges))}
-	if n, err := s.srq.PostRecv(s.recvWR[:], c.plan.sges); n == 0 {
-		p.slots.give(ch)
-		return err
-	}
-	c.state = posted
-	s.free--
 	return nil
 }
 
