@@ -241,11 +241,12 @@ func (b *File) sync() error {
 }
 
 func (b *File) fallocate(mode uint32, at, n int64) error {
-	for {
+	for n > 0 { // nothing is an error to the kernel
 		if err := unix.Fallocate(b.fd, mode, at, n); err != unix.EINTR {
 			return err
 		}
 	}
+	return nil
 }
 
 // zero makes a range read as zeros: by the file system or the device where it can,
