@@ -65,8 +65,8 @@ type Request struct {
 	// Owner is the caller's, untouched.
 	Owner any
 
-	next  *Request
-	whole bool // by the ring
+	next *Request // in a queue
+	done bool     // by the ring, without an error
 }
 
 // Geometry describes a backend. It doesn't change.
@@ -120,6 +120,26 @@ type Backend interface {
 	// Close ends the backend when all requests are over. What is submitted later fails
 	// with [ErrClosed].
 	Close() error
+}
+
+// Batcher is a backend that is cheaper to call once for several requests.
+type Batcher interface {
+	Backend
+	// SubmitAll starts requests, as Submit does with each of them. Some may be over, and
+	// their Done called, before it returns. The slice is the caller's again when it does.
+	SubmitAll(rs []*Request)
+}
+
+// SubmitAll starts requests on a backend: all at once if it is a [Batcher], else one
+// after the other.
+func SubmitAll(b Backend, rs []*Request) {
+	if b, ok := b.(Batcher); ok {
+		b.SubmitAll(rs)
+		return
+	}
+	for _, r := range rs {
+		b.Submit(r)
+	}
 }
 
 func checkBlockSize(size int) (shift uint8, err error) {

@@ -43,7 +43,7 @@ func open(t *testing.T, blockSize int) map[string]Backend {
 }
 
 // aligned is memory as the target has it.
-func aligned(t *testing.T, n int) []byte {
+func aligned(t testing.TB, n int) []byte {
 	b, err := unix.Mmap(-1, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, unix.Munmap(b)) })
@@ -263,7 +263,7 @@ func TestNoAllocations(t *testing.T) {
 	for name, b := range open(t, 512) {
 		if name != "buffered" {
 			buf := aligned(t, 4096)
-			done := make(chan error, 1)
+			done := make(chan error, 9)
 			r := Request{Done: func(_ *Request, err error) { done <- err }, Blocks: 8, Data: buf}
 			assert.Zero(t, testing.AllocsPerRun(100, func() {
 				r.Op = Write
@@ -273,6 +273,17 @@ func TestNoAllocations(t *testing.T) {
 				b.Submit(&r)
 				<-done
 			}), name)
+			batch := make([]*Request, 9)
+			for i := range batch {
+				batch[i] = &Request{Op: Read, LBA: uint64(i), Blocks: 1, Data: buf[:512], Done: r.Done}
+			}
+			batch[8].Op = Flush
+			assert.Zero(t, testing.AllocsPerRun(100, func() {
+				SubmitAll(b, batch)
+				for range batch {
+					<-done
+				}
+			}), "%s, a batch", name)
 		}
 	}
 }

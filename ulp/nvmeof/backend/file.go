@@ -27,6 +27,8 @@ type FileConfig struct {
 	Workers int
 }
 
+var _ Batcher = (*File)(nil)
+
 // File keeps blocks in a file or on a block device, by direct I/O where that is
 // possible. Flush and FUA are as durable as fdatasync makes things, which for block
 // devices includes a flush of their cache.
@@ -134,10 +136,25 @@ func (b *File) Direct() bool { return b.direct }
 
 // Submit starts the request: by io_uring, or by a worker.
 func (b *File) Submit(r *Request) {
-	err := b.geometry.Check(r)
-	if err == nil && b.ring != nil && r.Op <= Flush && (durable || r.Op != Flush) && b.ring.submit(r, int64(r.LBA<<b.geometry.BlockShift)) {
+	one := [...]*Request{r}
+	b.SubmitAll(one[:])
+}
+
+// SubmitAll starts requests: those that io_uring takes by one system call, the others by
+// workers.
+func (b *File) SubmitAll(rs []*Request) {
+	if b.ring != nil {
+		b.ring.submit(rs)
 		return
 	}
+	for _, r := range rs {
+		b.work(r)
+	}
+}
+
+// work has a worker carry a request out, if it can be.
+func (b *File) work(r *Request) {
+	err := b.geometry.Check(r)
 	if err == nil && b.pool.put(r) {
 		return
 	}

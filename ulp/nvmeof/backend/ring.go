@@ -20,7 +20,7 @@ type ring struct {
 	stops bool
 }
 
-// newRing makes one, or returns nil where the kernel has no io_uring.
+// newRing makes one for up to n requests, or returns nil where the kernel has no io_uring.
 func newRing(f *File, n int) *ring {
 	u, err := uring.New(n)
 	if err != nil {
@@ -34,68 +34,98 @@ func newRing(f *File, n int) *ring {
 	return q
 }
 
-// submit starts a request. It reports false if it can't: workers can.
-func (q *ring) submit(r *Request, at int64) bool {
+// submit starts requests, all that the ring takes by one system call. Workers get the
+// others.
+func (q *ring) submit(rs []*Request) {
+	var back queue
 	q.mu.Lock()
-	n := len(q.free)
-	if n == 0 || q.stops {
-		q.mu.Unlock()
-		return false
+	for _, r := range rs {
+		if r.done = false; !q.push(r) {
+			back.push(r)
+		}
 	}
-	tag := q.free[n-1]
-	q.ring.Quiet(true) // what is over at once needs no event
-	var err error
-	switch r.Op {
-	case Read:
-		err = q.ring.Read(q.file.fd, r.Data, at, uint64(tag))
-	case Write:
-		err = q.ring.Write(q.file.fd, r.Data, at, r.FUA && durable, uint64(tag))
-	default:
-		err = q.ring.Sync(q.file.fd, uint64(tag))
+	if !q.stops {
+		q.enter(&back)
+		q.poll(&back)
 	}
-	if err == nil {
-		q.free = q.free[:n-1]
-		q.reqs[tag] = r
-	}
-	over := q.poll()
 	q.mu.Unlock()
-	q.finish(over)
-	return err == nil
+	q.finish(&back)
 }
 
-// poll returns the requests that are over, linked by next, and has events made for those
-// that are left. The caller holds mu.
-func (q *ring) poll() (over *Request) {
+// push has a request go with the next enter. It reports false if that is not for the ring
+// to do, or there is no room. The caller holds mu, as for enter, poll and back.
+func (q *ring) push(r *Request) bool {
+	f, n := q.file, len(q.free)
+	if n == 0 || q.stops || f.geometry.Check(r) != nil {
+		return false
+	}
+	tag, at := q.free[n-1], int64(r.LBA<<f.geometry.BlockShift)
+	switch {
+	case r.Op == Read && len(r.Data) <= uring.MaxTransfer:
+		q.ring.Read(f.fd, r.Data, at, uint64(tag))
+	case r.Op == Write && len(r.Data) <= uring.MaxTransfer:
+		q.ring.Write(f.fd, r.Data, at, r.FUA && durable, uint64(tag))
+	case r.Op == Flush && durable:
+		q.ring.Sync(f.fd, uint64(tag))
+	default:
+		return false
+	}
+	q.free, q.reqs[tag] = q.free[:n-1], r
+	return true
+}
+
+// enter hands what was pushed to the kernel.
+func (q *ring) enter(back *queue) {
+	q.ring.Quiet(true) // what is over at once needs no event
+	for range q.ring.Enter() {
+		// Those that were not taken are the last that were pushed: their tags are still
+		// there, behind the free ones.
+		n := len(q.free)
+		q.back(q.free[:n+1][n], false, back)
+	}
+}
+
+// poll takes back what is over, and has events made for what is left.
+func (q *ring) poll(back *queue) {
 	for {
 		tag, res, ok := q.ring.Poll()
 		if !ok {
 			if len(q.free) == len(q.reqs) {
-				return over
+				return
 			}
 			q.ring.Quiet(false)
 			if tag, res, ok = q.ring.Poll(); !ok { // one from just before makes no event
-				return over
+				return
 			}
 		}
-		r := q.reqs[tag]
-		q.reqs[tag] = nil
-		q.free = append(q.free, uint32(tag))
-		r.whole = res == int32(len(r.Data)) && r.Op != Flush || r.Op == Flush && res == 0
-		r.next, over = over, r
+		want := int32(0)
+		if r := q.reqs[tag]; r.Op != Flush {
+			want = int32(len(r.Data))
+		}
+		q.back(uint32(tag), res == want, back)
 	}
 }
 
-// finish reports requests that are over. What isn't done, or only in part, is done again by
-// a worker, which says what is wrong.
-func (q *ring) finish(over *Request) {
-	for over != nil {
-		r := over
-		over, r.next = r.next, nil
-		switch {
-		case r.whole:
+// back takes a request back from the ring. What isn't done, or only in part, is done again
+// by a worker, which says what is wrong.
+func (q *ring) back(tag uint32, done bool, back *queue) {
+	r := q.reqs[tag]
+	q.reqs[tag] = nil
+	q.free = append(q.free, tag)
+	r.done = done
+	// It is put here, under mu, where stop waits for it: Close lets the worker finish then.
+	if done || !q.file.pool.put(r) {
+		back.push(r)
+	}
+}
+
+// finish reports requests that are done, and has workers do those that aren't.
+func (q *ring) finish(back *queue) {
+	for r := back.pop(); r != nil; r = back.pop() {
+		if r.done {
 			r.Done(r, nil)
-		case !q.file.pool.put(r):
-			r.Done(r, ErrClosed)
+		} else {
+			q.file.work(r)
 		}
 	}
 }
@@ -105,11 +135,12 @@ func (q *ring) reap() {
 	defer close(q.ended)
 	for {
 		err := q.ring.Event()
+		var back queue
 		q.mu.Lock()
-		over := q.poll()
+		q.poll(&back)
 		last := q.stops && len(q.free) == len(q.reqs)
 		q.mu.Unlock()
-		q.finish(over)
+		q.finish(&back)
 		if last || err != nil {
 			return
 		}

@@ -11,14 +11,14 @@ import (
 type workers struct {
 	do func(*Request) error
 
-	mu         sync.Mutex
-	more       sync.Cond
-	head, tail *Request
-	idle       int // workers that wait, less those that were woken
-	running    int
-	limit      int
-	stopped    bool
-	ended      sync.WaitGroup
+	mu      sync.Mutex
+	more    sync.Cond
+	queue   queue
+	idle    int // workers that wait, less those that were woken
+	running int
+	limit   int
+	stopped bool
+	ended   sync.WaitGroup
 }
 
 func (w *workers) start(limit int, do func(*Request) error) {
@@ -33,13 +33,7 @@ func (w *workers) put(r *Request) bool {
 	if w.stopped {
 		return false
 	}
-	r.next = nil
-	if w.head == nil {
-		w.head = r
-	} else {
-		w.tail.next = r
-	}
-	w.tail = r
+	w.queue.push(r)
 	switch {
 	case w.idle > 0:
 		w.idle--
@@ -57,16 +51,14 @@ func (w *workers) run() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for {
-		for w.head == nil {
+		r := w.queue.pop()
+		for ; r == nil; r = w.queue.pop() {
 			if w.stopped {
 				return
 			}
 			w.idle++
 			w.more.Wait()
 		}
-		r := w.head
-		w.head = r.next
-		r.next = nil
 		w.mu.Unlock()
 		r.Done(r, w.do(r))
 		w.mu.Lock()

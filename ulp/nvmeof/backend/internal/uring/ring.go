@@ -1,8 +1,8 @@
 //go:build linux
 
-// Package uring is as much of io_uring as a file backend takes: reads, writes and syncs
-// that are submitted by one system call each, and found out about without any where they
-// are over by then.
+// Package uring is as much of io_uring as a file backend takes: reads, writes and syncs,
+// any number of which one system call submits, and that are found out about without any
+// where they are over by then.
 //
 // Sources: include/uapi/linux/io_uring.h, io_uring_setup(2), io_uring_enter(2).
 package uring
@@ -62,9 +62,11 @@ const (
 	opWrite            = 23
 	fsyncDataSync      = 1
 	eventFDDisabled    = 1 << 0
-	largestTransfer    = 1 << 30
 	sizeofSQE, sizeofC = 64, 16
 )
+
+// MaxTransfer is how many bytes a read or a write may be about.
+const MaxTransfer = 1 << 30
 
 // ErrUnavailable: the kernel has no io_uring, or doesn't let us use it.
 var ErrUnavailable = errors.New("no io_uring")
@@ -72,14 +74,18 @@ var ErrUnavailable = errors.New("no io_uring")
 // Ring is a pair of queues shared with the kernel. Its methods are to be called by one
 // goroutine at a time, but for Event's.
 type Ring struct {
+	// Call is io_uring_enter(2): it submits the first n operations of the queue. How many
+	// it took, it says in the queue. A test may put itself in between.
+	Call func(fd, n int) syscall.Errno
+
 	fd    int
 	event *os.File
 
 	queues, entries []byte // mapped
-	sqTail          *uint32
+	sqHead, sqTail  *uint32
 	sqMask          uint32
-	sqArray         []uint32
 	sqes            []sqe
+	added           uint32 // sqTail to be
 	cqHead, cqTail  *uint32
 	cqMask          uint32
 	cqFlags         *uint32
@@ -93,7 +99,7 @@ func New(n int) (_ *Ring, err error) {
 	if errno != 0 {
 		return nil, fmt.Errorf("%w: %w", ErrUnavailable, errno)
 	}
-	r := &Ring{fd: int(fd)}
+	r := &Ring{Call: enter, fd: int(fd)}
 	unix.CloseOnExec(r.fd)
 	defer func() {
 		if err != nil {
@@ -114,8 +120,10 @@ func New(n int) (_ *Ring, err error) {
 		return nil, err
 	}
 	at := func(off uint32) *uint32 { return (*uint32)(unsafe.Pointer(&r.queues[off])) }
-	r.sqTail, r.sqMask = at(p.sq.tail), *at(p.sq.mask)
-	r.sqArray = unsafe.Slice(at(p.sq.array), p.sqEntries)
+	r.sqHead, r.sqTail, r.sqMask = at(p.sq.head), at(p.sq.tail), *at(p.sq.mask)
+	for i := range p.sqEntries { // the order of the queue is that of the entries
+		*at(p.sq.array + 4*i) = i
+	}
 	r.sqes = unsafe.Slice((*sqe)(unsafe.Pointer(&r.entries[0])), p.sqEntries)
 	r.cqHead, r.cqTail, r.cqMask, r.cqFlags = at(p.cq.head), at(p.cq.tail), *at(p.cq.mask), at(p.cq.flags)
 	r.cqes = unsafe.Slice((*cqe)(unsafe.Pointer(&r.queues[p.cq.cqes])), p.cqEntries)
@@ -138,54 +146,60 @@ func New(n int) (_ *Ring, err error) {
 // Capacity is how many operations may be under way, so that no completion is kept back.
 func (r *Ring) Capacity() int { return min(len(r.sqes), len(r.cqes)) }
 
-// Read submits a read of data at an offset of a file. See [Ring.Poll] for tag. The memory
-// must stay where it is until the operation is over.
-func (r *Ring) Read(fd int, data []byte, at int64, tag uint64) error {
-	return r.submit(sqe{opcode: opRead, fd: int32(fd), off: uint64(at), addr: address(data), len: uint32(len(data)), userData: tag})
+// Read adds a read of data, at most [MaxTransfer] bytes, at an offset of a file. It is for
+// Enter to start, and for Poll to return with its tag. The memory must stay where it is
+// until then.
+func (r *Ring) Read(fd int, data []byte, at int64, tag uint64) {
+	r.add(sqe{opcode: opRead, fd: int32(fd), off: uint64(at), addr: address(data), len: uint32(len(data)), userData: tag})
 }
 
-// Write submits a write, durable when it is over if sync is set. See [Ring.Read].
-func (r *Ring) Write(fd int, data []byte, at int64, sync bool, tag uint64) error {
+// Write adds a write, durable when it is over if sync is set. See [Ring.Read].
+func (r *Ring) Write(fd int, data []byte, at int64, sync bool, tag uint64) {
 	e := sqe{opcode: opWrite, fd: int32(fd), off: uint64(at), addr: address(data), len: uint32(len(data)), userData: tag}
 	if sync {
 		e.opFlags = unix.RWF_DSYNC
 	}
-	return r.submit(e)
+	r.add(e)
 }
 
-// Sync submits an fdatasync.
-func (r *Ring) Sync(fd int, tag uint64) error {
-	return r.submit(sqe{opcode: opFsync, fd: int32(fd), opFlags: fsyncDataSync, userData: tag})
+// Sync adds an fdatasync.
+func (r *Ring) Sync(fd int, tag uint64) {
+	r.add(sqe{opcode: opFsync, fd: int32(fd), opFlags: fsyncDataSync, userData: tag})
 }
 
 func address(data []byte) uint64 { return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(data)))) }
 
-// submit hands one operation to the kernel. After an error the kernel doesn't have it.
+// add puts one into the queue, which has room: no more than its capacity is under way.
+func (r *Ring) add(e sqe) {
+	r.sqes[r.added&r.sqMask] = e
+	r.added++
+}
+
+// Enter starts what was added. It returns how many the kernel didn't take: the last ones,
+// which are forgotten.
 //
-// The call doesn't wait for anything, so the runtime isn't told of it: what that costs,
-// another thread taking over and giving back, would be most of the time.
-func (r *Ring) submit(e sqe) error {
-	if e.len > largestTransfer {
-		return unix.EINVAL
-	}
-	tail := *r.sqTail // nobody else writes it
-	i := tail & r.sqMask
-	r.sqes[i] = e
-	r.sqArray[i] = i
-	atomic.StoreUint32(r.sqTail, tail+1)
-	for {
-		n, _, errno := syscall.RawSyscall6(unix.SYS_IO_URING_ENTER, uintptr(r.fd), 1, 0, 0, 0, 0)
-		switch {
-		case n == 1 && errno == 0:
-			return nil
-		case errno == unix.EINTR:
-			continue
-		case errno == 0:
-			errno = unix.EAGAIN
+// One system call does, unless there is an operation that the kernel can't make sense of.
+// It takes that, to return the error by Poll, and stops behind it.
+func (r *Ring) Enter() (left int) {
+	atomic.StoreUint32(r.sqTail, r.added)
+	for head := atomic.LoadUint32(r.sqHead); head != r.added; {
+		errno := r.Call(r.fd, int(r.added-head))
+		was := head
+		head = atomic.LoadUint32(r.sqHead)
+		if head == was && errno != unix.EINTR {
+			left = int(r.added - head)
+			r.added = head
+			atomic.StoreUint32(r.sqTail, head)
 		}
-		atomic.StoreUint32(r.sqTail, tail) // it was not taken
-		return errno
 	}
+	return left
+}
+
+// enter doesn't wait for anything, so the runtime isn't told of it: what that costs,
+// another thread taking over and giving back, would be most of the time.
+func enter(fd, n int) syscall.Errno {
+	_, _, errno := syscall.RawSyscall6(unix.SYS_IO_URING_ENTER, uintptr(fd), uintptr(n), 0, 0, 0, 0)
+	return errno
 }
 
 // Poll returns one operation that is over: its tag, and its result as the system call
