@@ -12,7 +12,6 @@ import (
 
 	"rdmarw/transport"
 	"rdmarw/ulp/nvmeof/host"
-	"rdmarw/ulp/nvmeof/nvme"
 )
 
 var benchOps = map[string]bool{"read": true, "write": true, "randread": true, "randwrite": true, "randrw": true}
@@ -59,13 +58,13 @@ func bench(ctx context.Context, o *options, p *program) error {
 						place = random.Int64N(places)
 					}
 					lba := uint64(from+place*size) / uint64(ns.BlockSize())
-					op := nvme.Read
+					op := host.Read
 					if strings.HasSuffix(o.op, "write") || o.op == "randrw" && random.IntN(2) == 0 {
-						op = nvme.Write
+						op = host.Write
 					}
 					t := time.Now()
 					// Not ctx: a command that has begun is to end.
-					if op == nvme.Write {
+					if op == host.Write {
 						err = ns.Write(context.Background(), lba, memory.Piece(0, uint32(size)))
 					} else {
 						err = ns.Read(context.Background(), lba, memory.Piece(0, uint32(size)))

@@ -10,7 +10,6 @@ import (
 
 	"rdmarw/transport"
 	"rdmarw/ulp/nvmeof/host"
-	"rdmarw/ulp/nvmeof/nvme"
 
 	"golang.org/x/sync/errgroup"
 )
@@ -44,14 +43,14 @@ func verify(ctx context.Context, o *options, p *program) error {
 		}
 		begun := time.Now()
 		v := &verification{c: c, ns: ns, seed: o.seed, most: max(most/block, 1) * block, workers: min(o.depth*o.queues, 16)}
-		if err := v.pass(ctx, nvme.Write, from, length); err != nil {
+		if err := v.pass(ctx, host.Write, from, length); err != nil {
 			return err
 		}
 		if err := ns.Flush(ctx); err != nil {
 			return err
 		}
 		written := time.Since(begun)
-		if err := v.pass(ctx, nvme.Read, from, length); err != nil {
+		if err := v.pass(ctx, host.Read, from, length); err != nil {
 			return err
 		}
 		s := c.Stats()
@@ -70,7 +69,7 @@ type verification struct {
 }
 
 // pass writes or checks the range, in transfers of mixed sizes, several at a time.
-func (v *verification) pass(ctx context.Context, op nvme.Opcode, from, length int64) error {
+func (v *verification) pass(ctx context.Context, op host.Op, from, length int64) error {
 	type job struct{ at, n int64 }
 	jobs := make(chan job)
 	g, ctx := errgroup.WithContext(ctx)
@@ -110,10 +109,10 @@ func (v *verification) pass(ctx context.Context, op nvme.Opcode, from, length in
 	return g.Wait()
 }
 
-func (v *verification) move(ctx context.Context, op nvme.Opcode, memory *transport.Region, want []byte, at int64) error {
+func (v *verification) move(ctx context.Context, op host.Op, memory *transport.Region, want []byte, at int64) error {
 	data := memory.Bytes()[:len(want)]
 	lba, piece := uint64(at)/uint64(v.ns.BlockSize()), memory.Piece(0, uint32(len(want)))
-	if op == nvme.Write {
+	if op == host.Write {
 		copy(data, want)
 		return v.ns.Write(ctx, lba, piece)
 	}

@@ -7,7 +7,6 @@ import (
 	"rdmarw/transport"
 	"rdmarw/transport/sim"
 	"rdmarw/ulp/nvmeof/host"
-	"rdmarw/ulp/nvmeof/nvme"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -28,7 +27,7 @@ func TestAllocs(t *testing.T) {
 	var q host.Request
 	q.OnDone = func(*host.Request) { done = true }
 	for name, io := range map[string]host.IO{
-		"read": {Op: nvme.Read, Data: list}, "write": {Op: nvme.Write, Data: list}, "in capsule": {Op: nvme.Write, Data: small}, "flush": {Op: nvme.Flush},
+		"read": {Op: host.Read, Data: list}, "write": {Op: host.Write, Data: list}, "in capsule": {Op: host.Write, Data: small}, "flush": {Op: host.Flush},
 	} {
 		one := func() {
 			done = false

@@ -9,7 +9,6 @@ import (
 
 	"rdmarw/transport"
 	"rdmarw/ulp/nvmeof/host"
-	"rdmarw/ulp/nvmeof/nvme"
 	"rdmarw/ulp/nvmeof/target"
 
 	"github.com/stretchr/testify/assert"
@@ -42,9 +41,9 @@ func TestEachRequestOnce(t *testing.T) {
 					}
 					wg.Go(func() {
 						for k := 0; ; k++ {
-							io := host.IO{Op: nvme.Read, LBA: uint64(16 * i), Data: []transport.Piece{m.Piece(uint64(i)*8192, 8192)}}
+							io := host.IO{Op: host.Read, LBA: uint64(16 * i), Data: []transport.Piece{m.Piece(uint64(i)*8192, 8192)}}
 							if k%3 == 0 {
-								io.Op = nvme.Write
+								io.Op = host.Write
 							}
 							if k%5 == 0 {
 								io.Data[0].Len = 512

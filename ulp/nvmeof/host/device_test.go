@@ -8,7 +8,6 @@ import (
 	"rdmarw/transport"
 	"rdmarw/transport/sim"
 	"rdmarw/ulp/nvmeof/host"
-	"rdmarw/ulp/nvmeof/nvme"
 	"rdmarw/ulp/nvmeof/target"
 
 	"github.com/stretchr/testify/assert"
@@ -40,7 +39,7 @@ func TestDeviceGone(t *testing.T) {
 							ended <- q.Err()
 							return
 						}
-						io := host.IO{Op: nvme.Read, Data: []transport.Piece{m.Piece(uint64(i)*8192, 8192)}}
+						io := host.IO{Op: host.Read, Data: []transport.Piece{m.Piece(uint64(i)*8192, 8192)}}
 						if err := ns.Prepare(q, io); err != nil {
 							ended <- err
 						} else if err := c.Submit(q); err != nil {

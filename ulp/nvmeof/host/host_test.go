@@ -264,10 +264,26 @@ func TestBounds(t *testing.T) {
 
 	var q host.Request
 	assert.ErrorIs(t, c.Submit(&q), host.ErrInUse, "not prepared")
-	assert.ErrorIs(t, ns.Prepare(&q, host.IO{Op: nvme.Read, Data: []transport.Piece{m.Piece(0, 512), m.Piece(4096, 512)}}), host.ErrTooLarge)
+	assert.ErrorIs(t, ns.Prepare(&q, host.IO{Op: host.Read, Data: []transport.Piece{m.Piece(0, 512), m.Piece(4096, 512)}}), host.ErrTooLarge)
 	assert.ErrorIs(t, ns.Prepare(&q, host.IO{Op: 0x77}), transport.ErrInvalid)
-	assert.ErrorIs(t, ns.Prepare(&q, host.IO{Op: nvme.WriteZeroes, Blocks: 1<<16 + 1}), host.ErrTooLarge)
+	data := []transport.Piece{m.Piece(0, 512)}
+	err = ns.Prepare(&q, host.IO{LBA: 3, Data: data})
+	assert.ErrorIs(t, err, transport.ErrInvalid, "what isn't said isn't a flush")
+	assert.ErrorContains(t, err, "without Op")
+	for _, io := range []host.IO{
+		{Op: host.Flush, Data: data}, {Op: host.Flush, LBA: 3}, {Op: host.Flush, Blocks: 1}, {Op: host.Flush, FUA: true},
+		{Op: host.WriteZeroes, Blocks: 1, Data: data}, {Op: host.WriteZeroes}, {Op: host.Read, Blocks: 1},
+	} {
+		assert.ErrorIs(t, ns.Prepare(&q, io), transport.ErrInvalid, "%+v", io)
+	}
+	assert.ErrorIs(t, ns.Prepare(&q, host.IO{Op: host.WriteZeroes, Blocks: 1<<16 + 1}), host.ErrTooLarge)
 	assert.NoError(t, ns.Read(ctx, 0, m.Piece(0, 1<<20)), "all is well still")
+}
+
+func TestOpNames(t *testing.T) {
+	for op, want := range map[host.Op]string{0: "operation 0", host.Read: "read", host.WriteZeroes: "write zeroes", host.Flush: "flush", 6: "operation 6"} {
+		assert.Equal(t, want, op.String())
+	}
 }
 
 // TestSubmit: many requests under way at once, none of them waited for by a goroutine.
@@ -281,7 +297,7 @@ func TestSubmit(t *testing.T) {
 		m := region(t, c, 17*size)
 		done := make(chan *host.Request, 17)
 		requests := make([]host.Request, 17)
-		send := func(q *host.Request, op nvme.Opcode, i int) error {
+		send := func(q *host.Request, op host.Op, i int) error {
 			q.OnDone = func(q *host.Request) { done <- q }
 			require.NoError(t, ns.Prepare(q, host.IO{Op: op, LBA: uint64(i * size / 512), Data: []transport.Piece{m.Piece(uint64(i*size), size)}}))
 			return c.Submit(q)
@@ -289,8 +305,8 @@ func TestSubmit(t *testing.T) {
 		for i := range m.Bytes() {
 			m.Bytes()[i] = byte(i / 7)
 		}
-		for _, op := range []nvme.Opcode{nvme.Write, nvme.Read} {
-			if op == nvme.Read {
+		for _, op := range []host.Op{host.Write, host.Read} {
+			if op == host.Read {
 				clear(m.Bytes())
 			}
 			for i := range 16 {
@@ -384,7 +400,7 @@ func TestLost(t *testing.T) {
 		assert.ErrorIs(t, ns.Read(timeout(t), 0, m.Piece(0, 4096)), host.ErrLost)
 		eventually(t, "the end", func() bool { return c.Err() != nil })
 		var q host.Request
-		require.NoError(t, ns.Prepare(&q, host.IO{Op: nvme.Flush}))
+		require.NoError(t, ns.Prepare(&q, host.IO{Op: host.Flush}))
 		assert.ErrorIs(t, c.Submit(&q), host.ErrLost)
 		_, err = ns.ReadAt(make([]byte, 10), 0)
 		assert.ErrorIs(t, err, host.ErrLost)

@@ -62,10 +62,45 @@ func (ns *Namespace) BlockSize() int { return 1 << ns.shift }
 // Size is in bytes.
 func (ns *Namespace) Size() int64 { return int64(ns.info.Size) << ns.shift }
 
+// Op is an operation on a namespace. Zero is none: NVMe's own opcode 0 is Flush, and an
+// operation that was forgotten is not to pass for that.
+type Op uint8
+
+// Operations.
+const (
+	Read Op = iota + 1
+	Write
+	// Compare compares blocks with memory: nvme.CompareFailure if they differ.
+	Compare
+	// WriteZeroes zeroes blocks without sending any.
+	WriteZeroes
+	// Flush makes all that was written, by commands that were answered, durable.
+	Flush
+)
+
+// ops are the operations' names and opcodes.
+var ops = [...]struct {
+	name   string
+	opcode nvme.Opcode
+}{
+	Read: {"read", nvme.Read}, Write: {"write", nvme.Write}, Compare: {"compare", nvme.Compare},
+	WriteZeroes: {"write zeroes", nvme.WriteZeroes}, Flush: {"flush", nvme.Flush},
+}
+
+// String returns the operation's name.
+func (o Op) String() string {
+	if o.valid() {
+		return ops[o].name
+	}
+	return fmt.Sprintf("operation %d", uint8(o))
+}
+
+func (o Op) valid() bool { return o != 0 && int(o) < len(ops) }
+
 // IO is one command to a namespace.
 type IO struct {
-	// Op is nvme.Read, Write, Compare, WriteZeroes or Flush.
-	Op nvme.Opcode
+	// Op must be given.
+	Op Op
 	// LBA is the first block.
 	LBA uint64
 	// Data is the memory of a Read, Write or Compare: whole blocks in all.
@@ -76,27 +111,31 @@ type IO struct {
 	FUA bool
 }
 
-var opNames = map[nvme.Opcode]string{
-	nvme.Read: "read", nvme.Write: "write", nvme.Compare: "compare", nvme.WriteZeroes: "write zeroes", nvme.Flush: "flush",
-}
-
 // Prepare readies a request for one command; submit it with [Controller.Submit]. It
 // posts nothing. Data is kept until the request is over.
 //
 // Errors match [ErrInUse], [ErrUnaligned], [ErrTooLarge] for what one command can't do,
-// nvme.LBAOutOfRange, or transport.ErrInvalid.
+// nvme.LBAOutOfRange, or transport.ErrInvalid for no Op, nothing to move, or data of an
+// operation that has none.
 func (ns *Namespace) Prepare(r *Request, io IO) error {
-	name, ok := opNames[io.Op]
-	if !ok {
-		return fmt.Errorf("opcode %#x is none of an IO: %w", uint8(io.Op), transport.ErrInvalid)
+	switch {
+	case io.Op == 0:
+		return fmt.Errorf("an IO without Op, such as host.Read: %w", transport.ErrInvalid)
+	case !io.Op.valid():
+		return fmt.Errorf("an IO with Op %d: %w", io.Op, transport.ErrInvalid)
+	case io.Op == Flush && (len(io.Data) > 0 || io.Blocks != 0 || io.LBA != 0 || io.FUA):
+		return fmt.Errorf("flush is of everything: it has no Data, LBA, Blocks or FUA: %w", transport.ErrInvalid)
+	case io.Op == WriteZeroes && len(io.Data) > 0:
+		return fmt.Errorf("write zeroes has Blocks, and no Data: %w", transport.ErrInvalid)
 	}
-	cmd := nvme.Command{Opcode: io.Op, NSID: ns.id}
-	if io.Op == nvme.Flush {
+	name := ops[io.Op].name
+	cmd := nvme.Command{Opcode: ops[io.Op].opcode, NSID: ns.id}
+	if io.Op == Flush {
 		return r.prepare(name, cmd, nil, 0)
 	}
 	var bytes uint64
 	blocks := uint64(io.Blocks)
-	if io.Op != nvme.WriteZeroes {
+	if io.Op != WriteZeroes {
 		bytes = length(io.Data)
 		if bytes%uint64(ns.BlockSize()) != 0 {
 			return fmt.Errorf("%s of %d bytes, blocks have %d: %w", name, bytes, ns.BlockSize(), ErrUnaligned)
@@ -116,7 +155,7 @@ func (ns *Namespace) Prepare(r *Request, io IO) error {
 		return err
 	}
 	cmd.SetBlocks(io.LBA, uint32(blocks))
-	if io.FUA && io.Op != nvme.Read && io.Op != nvme.Compare {
+	if io.FUA && (io.Op == Write || io.Op == WriteZeroes) {
 		cmd.CDW12 |= nvme.FUA
 	}
 	return r.prepare(name, cmd, io.Data, bytes)
@@ -144,24 +183,24 @@ func (ns *Namespace) reach(list []transport.Piece, bytes uint64) (n uint64, next
 // ctx ends, a command that isn't answered within CancelGrace costs the connection: there
 // is no other way to get its memory back.
 func (ns *Namespace) Read(ctx context.Context, lba uint64, list ...transport.Piece) error {
-	return ns.transfer(ctx, IO{Op: nvme.Read, LBA: lba, Data: list})
+	return ns.transfer(ctx, IO{Op: Read, LBA: lba, Data: list})
 }
 
 // Write writes whole blocks. What it wrote is durable after a Flush. See
 // [Namespace.Read].
 func (ns *Namespace) Write(ctx context.Context, lba uint64, list ...transport.Piece) error {
-	return ns.transfer(ctx, IO{Op: nvme.Write, LBA: lba, Data: list})
+	return ns.transfer(ctx, IO{Op: Write, LBA: lba, Data: list})
 }
 
 // WriteDurably writes whole blocks, which are durable when it returns (FUA).
 func (ns *Namespace) WriteDurably(ctx context.Context, lba uint64, list ...transport.Piece) error {
-	return ns.transfer(ctx, IO{Op: nvme.Write, LBA: lba, Data: list, FUA: true})
+	return ns.transfer(ctx, IO{Op: Write, LBA: lba, Data: list, FUA: true})
 }
 
 // Compare compares blocks with memory: nvme.CompareFailure if they differ. Optional:
 // nvme.InvalidOpcode.
 func (ns *Namespace) Compare(ctx context.Context, lba uint64, list ...transport.Piece) error {
-	return ns.transfer(ctx, IO{Op: nvme.Compare, LBA: lba, Data: list})
+	return ns.transfer(ctx, IO{Op: Compare, LBA: lba, Data: list})
 }
 
 func (ns *Namespace) transfer(ctx context.Context, io IO) error {
@@ -175,14 +214,14 @@ func (ns *Namespace) transfer(ctx context.Context, io IO) error {
 		return ns.Prepare(&c.Request, io) // says what is wrong
 	}
 	// What can't be moved whole isn't begun.
-	if err := ns.within(opNames[io.Op], io.LBA, left>>ns.shift); err != nil {
+	if err := ns.within(io.Op.String(), io.LBA, left>>ns.shift); err != nil {
 		return err
 	}
 	for from, rest := (transport.Cursor{}), left; rest > 0; {
 		n, next := lim.covers(list, from, uint64(ns.BlockSize()))
 		if n == 0 {
 			return fmt.Errorf("%s: piece %d ends inside a block, and on this device a command takes one run of memory: %w",
-				opNames[io.Op], from.Piece, ErrUnaligned)
+				io.Op.String(), from.Piece, ErrUnaligned)
 		}
 		rest -= n
 		from = next
@@ -215,7 +254,7 @@ func (ns *Namespace) do(ctx context.Context, c *call, io IO) error {
 func (ns *Namespace) Flush(ctx context.Context) error {
 	c := calls.Get().(*call)
 	defer c.free()
-	return ns.do(ctx, c, IO{Op: nvme.Flush})
+	return ns.do(ctx, c, IO{Op: Flush})
 }
 
 // WriteZeroes zeroes blocks without sending any. Optional: nvme.InvalidOpcode.
@@ -227,7 +266,7 @@ func (ns *Namespace) WriteZeroes(ctx context.Context, lba, blocks uint64) error 
 	}
 	for blocks > 0 {
 		n := min(blocks, 1<<16)
-		if err := ns.do(ctx, c, IO{Op: nvme.WriteZeroes, LBA: lba, Blocks: uint32(n)}); err != nil {
+		if err := ns.do(ctx, c, IO{Op: WriteZeroes, LBA: lba, Blocks: uint32(n)}); err != nil {
 			return err
 		}
 		lba, blocks = lba+n, blocks-n

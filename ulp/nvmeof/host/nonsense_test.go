@@ -92,7 +92,7 @@ func TestNonsense(t *testing.T) {
 			var r host.Request
 			for _, n := range []uint32{512, 4096, 65536, 256 << 10} {
 				for _, lba := range []uint64{0, uint64(ns.Size())/uint64(ns.BlockSize()) - 1, ^uint64(0)} {
-					if err := ns.Prepare(&r, host.IO{Op: nvme.Read, LBA: lba, Data: []transport.Piece{m.Piece(0, n)}}); err == nil {
+					if err := ns.Prepare(&r, host.IO{Op: host.Read, LBA: lba, Data: []transport.Piece{m.Piece(0, n)}}); err == nil {
 						require.LessOrEqual(t, lba*uint64(ns.BlockSize())+uint64(n), uint64(ns.Size()))
 					}
 				}

@@ -154,7 +154,7 @@ func TestMisbehaviour(t *testing.T) {
 				ended := 0
 				for i := range requests {
 					requests[i].OnDone = func(*host.Request) { ended++ }
-					require.NoError(t, ns.Prepare(&requests[i], host.IO{Op: nvme.Read, Data: []transport.Piece{m.Piece(uint64(i)*8192, 8192)}}))
+					require.NoError(t, ns.Prepare(&requests[i], host.IO{Op: host.Read, Data: []transport.Piece{m.Piece(uint64(i)*8192, 8192)}}))
 				}
 				n := 0
 				s.answer = func(cmd *nvme.Command, a *fakeAnswer) bool {
