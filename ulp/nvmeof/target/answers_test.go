@@ -19,15 +19,38 @@ func TestResponsesTakeTurns(t *testing.T) {
 	require.True(t, a.enter(&s[1]))
 	require.False(t, a.enter(&s[2]))
 	require.False(t, a.enter(&s[3]))
-	require.Same(t, &s[2], a.leave())
-	require.Same(t, &s[3], a.leave())
-	require.Nil(t, a.leave())
-	require.True(t, a.enter(&s[0]))
-	require.False(t, a.enter(&s[1]))
-	require.Same(t, &s[1], a.leave())
-	require.Nil(t, a.leave())
-	require.Nil(t, a.leave())
+	require.Empty(t, a.next(nil))
+	a.leave()
+	require.Equal(t, []*slot{&s[2]}, a.next(nil))
+	a.leave()
+	require.Equal(t, []*slot{&s[3]}, a.next(nil))
+	a.leave()
+	a.leave()
 	require.Zero(t, a.out)
+	require.True(t, a.enter(&s[0]))
+}
+
+// While they are held, responses gather, and come as many at a time as may be under way.
+func TestResponsesGather(t *testing.T) {
+	a := answers{limit: 3}
+	s := make([]slot, 5)
+	require.True(t, a.enter(&s[0]))
+	a.hold()
+	for i := range s[1:] {
+		require.False(t, a.enter(&s[1+i]))
+	}
+	require.Equal(t, []*slot{&s[1], &s[2]}, a.next(nil))
+	require.False(t, a.enter(&s[0]), "still held")
+	require.Empty(t, a.next(nil), "the limit")
+	for range 3 {
+		a.leave()
+	}
+	require.Equal(t, []*slot{&s[3], &s[4], &s[0]}, a.next(nil))
+	for range 3 {
+		a.leave()
+	}
+	require.True(t, a.enter(&s[0]), "not held any more")
+	require.Nil(t, a.owed.head)
 }
 
 // Of n receives, so many are left when all responses that may be under way are, that a host

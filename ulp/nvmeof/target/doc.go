@@ -25,6 +25,8 @@
 //   - Data lands by READ in a buffer of the queue's memory, and that is the buffer the
 //     backend gets; what a backend reads goes out by WRITE from there, in one chain with the
 //     response: one doorbell. A command that finds no buffer waits its turn, holding nothing.
+//   - Commands come in groups. A sweep gathers what those of one Poll give rise to, so that
+//     each backend is called once for all, and each queue has one doorbell for its responses.
 //
 // docs/ulp.md walks through it.
 //

@@ -51,10 +51,16 @@ type rig struct {
 // of 4096, unless cfg has subsystems. When the test ends, nothing may be left.
 func newRig(t testing.TB, profile string, cfg Config) *rig {
 	t.Helper()
+	return newRigOn(t, profile, sim.Config{}, cfg)
+}
+
+// newRigOn is newRig on a fabric of one's own making, if the profile is a simulated one.
+func newRigOn(t testing.TB, profile string, simulated sim.Config, cfg Config) *rig {
+	t.Helper()
 	r := &rig{t: t}
 	listen := "target:4420"
 	if prof, ok := sim.LookupProfile(profile); ok {
-		fabric := sim.New(sim.Config{})
+		fabric := sim.New(simulated)
 		t.Cleanup(func() {
 			assert.NoError(t, fabric.Err())
 			assert.NoError(t, fabric.Close())

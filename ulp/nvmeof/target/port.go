@@ -39,6 +39,7 @@ type port struct {
 // poller is a completion queue, and the goroutine that polls it.
 type poller struct {
 	*rw.Poller
+	sweep  sweep
 	room   int // completions that no queue has claimed
 	queues int
 	stop   context.CancelFunc
@@ -185,7 +186,8 @@ func (p *port) assign(entries int) (*poller, error) {
 	if best == nil || best.queues > 0 && len(p.pollers) < p.target.cfg.Pollers {
 		// Room for a few queues, so that pollers are as many as were asked for, mostly.
 		size := max(min(16*entries, p.dev.Caps().MaxCQE), entries)
-		cfg := rw.PollerConfig{Now: p.target.cfg.Now, Spin: p.target.cfg.Spin}
+		started := &poller{room: size, ended: make(chan error, 1)}
+		cfg := rw.PollerConfig{Now: p.target.cfg.Now, Spin: p.target.cfg.Spin, Swept: started.sweep.end}
 		stepped := p.target.cfg.Step != nil
 		if stepped {
 			cfg.Workers = -1
@@ -193,8 +195,10 @@ func (p *port) assign(entries int) (*poller, error) {
 		x, err := rw.NewPoller(p.dev, size, cfg)
 		switch {
 		case err == nil:
-			ctx, cancel := context.WithCancel(context.Background())
-			best = &poller{Poller: x, room: size, stop: cancel, ended: make(chan error, 1)}
+			var ctx context.Context
+			ctx, started.stop = context.WithCancel(context.Background())
+			started.Poller = x
+			best = started
 			p.pollers = append(p.pollers, best)
 			if stepped {
 				best.ended <- context.Canceled // it never began

@@ -3,7 +3,6 @@ package target
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
@@ -48,6 +47,11 @@ type queue struct {
 	association atomic.Pointer[association]
 	joined      *core.Joined
 	head        atomic.Uint64 // of the submission queue: responses so far
+
+	// What gathers during a sweep.
+	gathers               bool
+	listening, responding []*slot
+	contexts              []*rw.Context // while they are posted
 
 	answers   answers
 	executing atomic.Int32 // commands from their arrival to the end of their response
@@ -123,6 +127,7 @@ func newQueue(p *port, conn transport.Conn, r *nvme.ConnRequest, entries int) (_
 	}
 	q.out.Store(int32(n))
 	q.answers.limit = max(n-entries, 1)
+	q.buffers(n)
 
 	t.mu.Lock()
 	closing := t.closing
@@ -136,16 +141,11 @@ func newQueue(p *port, conn transport.Conn, r *nvme.ConnRequest, entries int) (_
 	if closing {
 		q.draining.Store(true)
 	}
+	listening := make([]*slot, n)
 	for i := range q.slots {
-		if err := q.slots[i].listen(); err != nil {
-			// From here on the queue ends as queues do.
-			for range q.slots[i:] {
-				q.slots[i].goHome()
-			}
-			q.fail(fmt.Errorf("post receives: %w", err))
-			break
-		}
+		listening[i] = &q.slots[i]
 	}
+	q.listen(listening)
 	return q, nil
 }
 

@@ -77,14 +77,6 @@ func (s *slot) init(region *transport.Region, command, response, capsule uint64,
 // serve begins to work for a queue.
 func (s *slot) serve(q *queue) { s.q, s.part, s.data, s.next = q, part{}, nil, nil }
 
-// listen posts the receive. Everything that answering takes is there.
-func (s *slot) listen() error {
-	if err := s.q.ep.PrepareRecv(&s.recv, s.recvPieces); err != nil {
-		return err
-	}
-	return s.q.ep.PostRecv(&s.recv)
-}
-
 // goHome ends the slot's service. Nothing of it may be touched afterwards: if it was the
 // last, the next queue may have it at once.
 func (s *slot) goHome() {
@@ -99,6 +91,7 @@ func (s *slot) executed() { s.q.executing.Add(-1) }
 // received is called when a capsule has arrived.
 func (s *slot) received() {
 	q := s.q
+	q.gather()
 	if err := s.recv.Err(); err != nil {
 		q.fail(err)
 		s.goHome()
@@ -248,6 +241,7 @@ func (s *slot) submit(chain ...*rw.Context) bool {
 
 // fetched is called when the data of a command has been READ.
 func (s *slot) fetched(err error) {
+	s.q.gather()
 	if err != nil {
 		s.q.fail(err)
 		s.executed()
@@ -285,7 +279,7 @@ func (s *slot) execute() {
 		s.discardNext()
 		return
 	}
-	s.backend().Submit(r)
+	s.q.poller.sweep.request(s.q.association.Load().sub, s.plan.Namespace, r)
 }
 
 func (s *slot) backend() backend.Backend {
@@ -407,20 +401,18 @@ func (q *queue) nextHead() uint16 {
 	return uint16(q.head.Add(1) % uint64(q.joined.Entries))
 }
 
-// responded is called when the response has been sent: the slot begins anew. Then another
-// response may go.
+// responded is called when the response has been sent: the slot begins anew.
 func (s *slot) responded() {
 	q := s.q
+	q.gather()
+	q.answers.leave()
 	s.executed()
-	err := s.send.Err()
-	if err == nil {
-		s.giveMemory()
-		s.data = nil
-		err = s.listen()
-	}
-	if err != nil {
+	if err := s.send.Err(); err != nil {
 		q.fail(err)
 		s.goHome()
+		return
 	}
-	q.answered()
+	s.data = nil
+	q.listening = append(q.listening, s)
+	s.giveMemory()
 }
