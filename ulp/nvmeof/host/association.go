@@ -55,19 +55,11 @@ func exposedFor(toTarget bool) mrpool.RemoteOps {
 	return mrpool.WriteSink
 }
 
-// associate connects the admin queue, asks the controller what it is, and connects
-// the I/O queues. What it returns is to be ended, on error too, if not nil.
-func (c *Controller) associate(ctx context.Context) (a *association, err error) {
-	if c.cfg.Step == nil {
-		var cancel func()
-		ctx, cancel = context.WithTimeout(ctx, c.cfg.ConnectTimeout)
-		defer cancel()
-	}
-	a = &association{c: c, memoryIs: make(chan struct{}, 1), lost: make(chan struct{}), idle: make(chan struct{})}
+// associate makes an association within a time. What it returns is to be ended, on error
+// too, if not nil.
+func (c *Controller) associate(ctx context.Context, limit time.Duration) (*association, error) {
+	a := &association{c: c, memoryIs: make(chan struct{}, 1), lost: make(chan struct{}), idle: make(chan struct{})}
 	a.memoryIs <- struct{}{}
-	if c.cfg.Step != nil {
-		a.stepping = a.stepOnce
-	}
 	entries, err := c.completions()
 	if err != nil {
 		return nil, err
@@ -75,25 +67,63 @@ func (c *Controller) associate(ctx context.Context) (a *association, err error) 
 	if err := a.startPolling(entries); err != nil {
 		return nil, err
 	}
+	late := fmt.Errorf("no connection within %v: %w", limit, transport.ErrTimeout)
+	if c.cfg.Step != nil {
+		until := c.cfg.Now().Add(limit)
+		a.stepping = func() error {
+			if !c.cfg.Now().Before(until) {
+				return late
+			}
+			return a.stepOnce()
+		}
+		err := a.connect(ctx)
+		a.stepping = a.stepOnce
+		return a, err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, late)
+	defer cancel()
+	failed := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(failed)
+		a.fail(ctx.Err()) // or commands under way would get CancelGrace on top
+	})
+	err = a.connect(ctx)
+	if stop() {
+		return a, err
+	}
+	<-failed // also if it came up at the last moment
+	switch cause := context.Cause(ctx); {
+	case err == nil:
+		err = cause
+	case cause == late:
+		err = fmt.Errorf("%w: %w", late, err)
+	}
+	return a, err
+}
+
+// connect connects the admin queue, asks the controller what it is, and connects the I/O
+// queues.
+func (a *association) connect(ctx context.Context) (err error) {
+	c := a.c
 	a.memory, err = c.cfg.Device.NewRegion(transport.RegionConfig{Size: adminMemory, Access: transport.LocalWrite | transport.BindWindow})
 	if err != nil {
-		return a, err
+		return err
 	}
 	if err := c.pool.PD().AddRegion(a.memory); err != nil {
-		return a, err
+		return err
 	}
 	if a.admin, err = newQueue(ctx, a, 0, adminDepth, 0); err != nil {
-		return a, err
+		return err
 	}
 	if err := a.enable(ctx); err != nil {
-		return a, err
+		return err
 	}
 	if c.discovery {
-		return a, nil
+		return nil
 	}
 	// That may take longer than the keep alive timeout.
 	defer a.startTicking()()
-	return a, a.connectIO(ctx)
+	return a.connectIO(ctx)
 }
 
 // startTicking has the clock looked at until the function that it returns is called.

@@ -42,9 +42,9 @@ type Config struct {
 	// each time. Zero: 10 s.
 	ConnectTimeout time.Duration
 	// ReconnectDelay is how long to wait between attempts to connect anew, LossTimeout
-	// how long to go on trying before the controller is given up; and how long a call goes
-	// on that loses one connection after the other. Zero: 1 s, 60 s. A negative LossTimeout:
-	// a connection that is lost stays lost.
+	// how long to go on trying before the controller is given up, which cuts the last
+	// attempt short; and how long a call goes on that loses one connection after the
+	// other. Zero: 1 s, 60 s. A negative LossTimeout: a connection that is lost stays lost.
 	ReconnectDelay, LossTimeout time.Duration
 	// CancelGrace is how long a call whose ctx has ended waits for the answer to its
 	// command before it ends the connection to get its memory back. Zero: 1 s.

@@ -68,7 +68,7 @@ func connect(ctx context.Context, addr, nqn string, cfg Config, discovery bool) 
 		return fail(err)
 	}
 	c.reach = reachOf(cfg.Device.Caps(), c.pool, cfg.MaxTransfer)
-	a, err := c.associate(ctx)
+	a, err := c.associate(ctx, cfg.ConnectTimeout)
 	if err != nil {
 		if a != nil {
 			a.end(err)
@@ -149,9 +149,9 @@ func (c *Controller) recover(lost *association) *association {
 		return nil
 	}
 	ctx := c.life
-	until := c.cfg.Now().Add(c.cfg.LossTimeout)
-	for {
-		a, err := c.associate(ctx)
+	left := c.cfg.LossTimeout
+	for until := c.cfg.Now().Add(left); ; {
+		a, err := c.associate(ctx, min(left, c.cfg.ConnectTimeout))
 		if err == nil {
 			c.counters.reconnects.Add(1)
 			log.Info("connected again", "controller", a.cntl, "queues", len(a.io))
@@ -166,7 +166,9 @@ func (c *Controller) recover(lost *association) *association {
 			return nil
 		}
 		var refused *CommandError
-		if c.cfg.Now().After(until) || errors.As(err, &refused) && refused.Status&nvme.DNR != 0 {
+		final := errors.As(err, &refused) && refused.Status&nvme.DNR != 0
+		// Giving up now and not in the middle of a pause after which there is no time left.
+		if left = until.Sub(c.cfg.Now()) - c.cfg.ReconnectDelay; final || left <= 0 {
 			c.set(lost, false, fmt.Errorf("%w; and could not be made anew: %w", cause, err))
 			return nil
 		}

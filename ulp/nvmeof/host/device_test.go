@@ -64,3 +64,18 @@ func TestDeviceGone(t *testing.T) {
 		}
 	}
 }
+
+// TestLossTimeoutOfTheDead: nobody says that the target is gone, and connecting to it takes
+// until that is given up: LossTimeout holds for that, too.
+func TestLossTimeoutOfTheDead(t *testing.T) {
+	r := newRig(t, simulated(t, "mlx5-kernel"), target.Config{})
+	c := r.connect(host.Config{KeepAlive: 500 * time.Millisecond, LossTimeout: 500 * time.Millisecond, ReconnectDelay: 50 * time.Millisecond})
+	ns, err := c.Namespace(timeout(t), 1)
+	require.NoError(t, err)
+	m := region(t, c, 8192)
+	r.targetDev.(*sim.Device).Kill()
+	begun := time.Now()
+	assert.ErrorIs(t, ns.Read(timeout(t), 0, m.Piece(0, 8192)), host.ErrLost)
+	assert.Less(t, time.Since(begun), 5*time.Second, "half of ConnectTimeout")
+	t.Log(time.Since(begun), c.Err())
+}

@@ -95,6 +95,37 @@ func TestKeepAliveInTime(t *testing.T) {
 	assert.LessOrEqual(t, s.now().Sub(silent), 16*time.Second)
 }
 
+// TestLossTimeout: a controller that is lost is given up when LossTimeout says so, however
+// long an attempt to connect may take.
+func TestLossTimeout(t *testing.T) {
+	for name, test := range map[string]struct {
+		connect time.Duration
+		silent  func(*fake) // from when the connection is lost
+	}{
+		"no answer":               {0, func(f *fake) { f.ignore = true }},
+		"no answer to its end":    {time.Hour, func(f *fake) { f.ignore = true }},
+		"attempts that are short": {100 * time.Millisecond, func(f *fake) { f.ignore = true }},
+		"nobody listens":          {0, func(f *fake) { f.ignore = true; f.listen.Close() }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStepped(t, "mlx5-kernel", sim.Config{})
+			cfg := s.config()
+			cfg.KeepAlive, cfg.LossTimeout, cfg.ConnectTimeout = time.Second, 5*time.Second, test.connect
+			c, ns := s.connect(cfg)
+			m := region(t, c, 8192)
+			test.silent(s.fake)
+			begun := s.now()
+			assert.ErrorIs(t, ns.Read(context.Background(), 0, m.Piece(0, 8192)), host.ErrLost)
+			took := s.now().Sub(begun)
+			assert.ErrorIs(t, c.Err(), host.ErrLost)
+			t.Log(took, c.Err())
+			// The connection counts as lost 1 to 1.5 s after the last keep alive.
+			assert.GreaterOrEqual(t, took, 4*time.Second, "attempts are made")
+			assert.LessOrEqual(t, took, 7*time.Second)
+		})
+	}
+}
+
 // TestDiscoverWithoutKeepAlive: who asks once and goes doesn't ask for a connection that
 // stays, which older discovery controllers refuse.
 func TestDiscoverWithoutKeepAlive(t *testing.T) {
