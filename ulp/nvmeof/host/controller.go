@@ -264,12 +264,16 @@ func (c *Controller) again(ctx context.Context, f func(*association) error) erro
 // Submit sends a prepared request on the I/O queue that is next, without waiting. If
 // it returns an error, nothing was sent and the request is still prepared: [ErrFull] if
 // all queues are, [ErrLost] while there is no connection, or what memory can't be
-// exposed for. A request isn't sent again when the connection is lost: it ends with
-// ErrLost.
+// exposed for. [ErrInUse] is a request that is under way, [ErrNotPrepared] one that is to
+// be prepared first, each time. A request isn't sent again when the connection is lost: it
+// ends with ErrLost.
 //
 // On devices where exposing memory is a call (Caps.MapBlocks) that call is made here.
 func (c *Controller) Submit(r *Request) error {
-	if r.state.Load() != requestPrepared {
+	switch r.state.Load() {
+	case requestIdle:
+		return ErrNotPrepared
+	case requestSubmitted:
 		return ErrInUse
 	}
 	c.mu.Lock()

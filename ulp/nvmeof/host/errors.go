@@ -23,6 +23,8 @@ var (
 	ErrFull = errors.New("all queues are full")
 	// ErrInUse: the request is under way.
 	ErrInUse = errors.New("request in use")
+	// ErrNotPrepared: the request was never prepared, or has been carried out since.
+	ErrNotPrepared = errors.New("request not prepared")
 	// ErrUnaligned: not a multiple of the block size.
 	ErrUnaligned = errors.New("not a multiple of the block size")
 	// ErrTooLarge: more than one command can move.
