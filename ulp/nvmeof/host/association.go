@@ -270,13 +270,27 @@ func (a *association) connectQueue(ctx context.Context, q *queue, cntl uint16) (
 	data := nvme.ConnectData{HostID: cfg.HostID, ControllerID: cntl, Subsystem: a.c.nqn, Host: cfg.HostNQN}
 	result, err := a.transact(ctx, q, fmt.Sprintf("connect queue %d", q.id), connect.Command(), nvme.ConnectDataLen, data.Encode, nil)
 	var failed *CommandError
-	if errors.As(err, &failed) && failed.Status.Code() == nvme.ConnectInvalidParam {
-		return 0, fmt.Errorf("%w (parameter at byte %d)", err, failed.Result&0xFFFF)
+	if errors.As(err, &failed) {
+		switch failed.Status.Code() {
+		case nvme.ConnectInvalidParam, nvme.ConnectInvalidHost:
+			return 0, fmt.Errorf("%w (%s)", err, complaint(failed.Result, &data))
+		}
 	}
 	if err == nil && result>>16&3 != 0 {
 		return 0, fmt.Errorf("a controller that asks for authentication: %w", ErrUnsupported)
 	}
 	return uint16(result), err
+}
+
+// complaint says what the result of a failed Connect is about.
+func complaint(result uint64, told *nvme.ConnectData) string {
+	switch result {
+	case nvme.InvalidParam(nvme.ConnectAtSubsystem, true):
+		return "the target has no subsystem of that name, or doesn't admit this host; host.Discover lists those that it shows"
+	case nvme.InvalidParam(nvme.ConnectAtHost, true):
+		return fmt.Sprintf("parameter: %s %s", nvme.ParamName(result), told.Host)
+	}
+	return "parameter: " + nvme.ParamName(result)
 }
 
 // awaitStatus polls CSTS until it is as wanted.

@@ -2,14 +2,18 @@ package host_test
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"rdmarw/transport"
+	"rdmarw/transport/sim"
 	"rdmarw/ulp/nvmeof/host"
 	"rdmarw/ulp/nvmeof/nvme"
 	"rdmarw/ulp/nvmeof/target"
@@ -66,10 +70,18 @@ func TestDiscover(t *testing.T) {
 
 func TestRefused(t *testing.T) {
 	at := simulated(t, "mlx5-kernel")
-	r := newRig(t, at, target.Config{})
+	var log lockedBuffer
+	r := newRig(t, at, target.Config{Log: slog.New(slog.NewTextHandler(&log, nil))})
 	ctx := timeout(t)
 	_, err := host.Connect(ctx, r.addr, "nqn.2014-08.org.example:other", host.Config{Device: r.dev})
 	assert.ErrorIs(t, err, nvme.ConnectInvalidParam)
+	assert.ErrorContains(t, err, "has no subsystem of that name, or doesn't admit this host; host.Discover lists those that it shows)")
+	for _, told := range []string{"subsystem=nqn.2014-08.org.example:other", "hostnqn=nqn.2014-08.org.nvmexpress:uuid:", `parameter="subsystem NQN"`} {
+		assert.Contains(t, log.String(), told, "the target's log")
+	}
+	var failed *host.CommandError
+	require.ErrorAs(t, err, &failed)
+	assert.Equal(t, nvme.InvalidParam(nvme.ConnectAtSubsystem, true), failed.Result)
 	_, err = host.Connect(ctx, r.addr, "disk", host.Config{Device: r.dev})
 	assert.ErrorContains(t, err, "no NQN")
 	_, err = host.Connect(ctx, "target:1", nqn, host.Config{Device: r.dev})
@@ -78,6 +90,51 @@ func TestRefused(t *testing.T) {
 		{Device: r.dev, HostNQN: "me"}} {
 		_, err := host.Connect(ctx, r.addr, nqn, cfg)
 		assert.ErrorIs(t, err, transport.ErrInvalid)
+	}
+}
+
+// lockedBuffer is written to by one goroutine and read by another.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// TestWrongParameter: what a controller says of a Connect that it doesn't like is put into
+// words.
+func TestWrongParameter(t *testing.T) {
+	for _, test := range []struct {
+		status nvme.Status
+		result uint64
+		want   string
+	}{
+		{nvme.ConnectInvalidParam, nvme.InvalidParam(nvme.ConnectAtHost, true), "(parameter: host NQN nqn.2014-08.org.example:me)"},
+		{nvme.ConnectInvalidHost, nvme.InvalidParam(nvme.ConnectAtHost, true), "(parameter: host NQN nqn.2014-08.org.example:me)"},
+		{nvme.ConnectInvalidParam, nvme.InvalidParam(nvme.ConnectAtSQSize, false), "(parameter: queue size)"},
+		{nvme.ConnectInvalidParam, nvme.InvalidParam(300, true), "(it is about byte 300 of the data)"},
+		{nvme.ControllerBusy, nvme.InvalidParam(300, true), "controller busy (0x181)"},
+	} {
+		s := newStepped(t, "mlx5-kernel", sim.Config{})
+		s.answer = func(_ *nvme.Command, a *fakeAnswer) bool {
+			a.Status, a.Result = test.status, test.result
+			return true
+		}
+		cfg := s.config()
+		cfg.HostNQN = "nqn.2014-08.org.example:me"
+		_, err := host.Connect(context.Background(), "target:4420", nqn, cfg)
+		assert.ErrorIs(t, err, test.status)
+		assert.True(t, strings.HasSuffix(err.Error(), test.want), err)
 	}
 }
 
@@ -263,7 +320,7 @@ func TestBounds(t *testing.T) {
 	assert.ErrorIs(t, err, nvme.LBAOutOfRange)
 
 	var q host.Request
-	assert.ErrorIs(t, c.Submit(&q), host.ErrInUse, "not prepared")
+	assert.ErrorIs(t, c.Submit(&q), host.ErrNotPrepared)
 	assert.ErrorIs(t, ns.Prepare(&q, host.IO{Op: host.Read, Data: []transport.Piece{m.Piece(0, 512), m.Piece(4096, 512)}}), host.ErrTooLarge)
 	assert.ErrorIs(t, ns.Prepare(&q, host.IO{Op: 0x77}), transport.ErrInvalid)
 	data := []transport.Piece{m.Piece(0, 512)}
@@ -316,6 +373,7 @@ func TestSubmit(t *testing.T) {
 			for range 16 {
 				assert.NoError(t, (<-done).Err())
 			}
+			assert.ErrorIs(t, c.Submit(&requests[0]), host.ErrNotPrepared, "it is over")
 		}
 		for i, b := range m.Bytes()[:16*size] {
 			if byte(i/7) != b {

@@ -66,6 +66,25 @@ func InvalidParam(offset uint16, inData bool) uint64 {
 	return uint64(offset)
 }
 
+// ParamName says in words which field the result of a failed Connect is about: what
+// [InvalidParam] was told. It has a name for anything.
+func ParamName(result uint64) string {
+	offset, place := uint16(result), "command"
+	names := map[uint16]string{
+		ConnectAtRecordFormat: "record format", ConnectAtQueueID: "queue id", ConnectAtSQSize: "queue size", ConnectAtKeepAlive: "keep alive timeout",
+	}
+	if result>>16&1 != 0 {
+		place = "data"
+		names = map[uint16]string{
+			ConnectAtHostID: "host id", ConnectAtController: "controller id", ConnectAtSubsystem: "subsystem NQN", ConnectAtHost: "host NQN",
+		}
+	}
+	if name := names[offset]; name != "" {
+		return name
+	}
+	return fmt.Sprintf("byte %d of the %s", offset, place)
+}
+
 // Command returns the command, without CID and SGL.
 func (c *Connect) Command() Command {
 	return Command{

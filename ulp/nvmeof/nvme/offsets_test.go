@@ -306,6 +306,12 @@ func TestCommandFields(t *testing.T) {
 	assert.Equal(t, 4, QueueCount(0x00030007))
 	assert.Equal(t, uint64(0x10100), InvalidParam(ConnectAtSubsystem, true))
 	assert.Equal(t, uint64(44), InvalidParam(ConnectAtSQSize, false))
+	for result, want := range map[uint64]string{
+		0x10000: "host id", 0x10010: "controller id", 0x10100: "subsystem NQN", 0x10200: "host NQN", 0x10001: "byte 1 of the data",
+		40: "record format", 42: "queue id", 44: "queue size", 48: "keep alive timeout", 256: "byte 256 of the command",
+	} {
+		assert.Equal(t, want, ParamName(result))
+	}
 }
 
 // TestLogLengthHas35Bits: the largest NUMD is no length of zero.
