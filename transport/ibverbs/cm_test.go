@@ -5,6 +5,8 @@ package ibverbs
 import (
 	"context"
 	"net"
+	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -142,6 +144,7 @@ func TestClosedWhileConnecting(t *testing.T) {
 		defer cancel()
 		_, err = a.conn.Established(short)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorContains(t, err, "no answer: ")
 		start := time.Now()
 		require.NoError(t, a.conn.Disconnect())
 		require.Less(t, time.Since(start), patience/4, "it does not wait")
@@ -188,6 +191,69 @@ func TestResolveFails(t *testing.T) {
 		_, err := d.Resolve(ctx, "10.99.0.1:1")
 		require.ErrorIs(t, err, context.Canceled)
 	})
+}
+
+// An address that nobody has is asked for until ctx ends.
+func TestResolveWithoutAnswer(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
+	defer cancel()
+	c := &conn{step: make(chan struct{}), done: make(chan struct{})}
+	err := c.await(ctx, "resolve address", netip.MustParseAddrPort("10.77.0.9:7174"), 0)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.EqualError(t, err, "resolve address 10.77.0.9:7174: no answer: context deadline exceeded")
+}
+
+// An address of another device is refused, whichever device it is that gives its name for
+// the message.
+func TestListenOnAnothersAddress(t *testing.T) {
+	infos, err := Devices()
+	require.NoError(t, err)
+	onDevices(t, func(t *testing.T, d *device, host string) {
+		tried := false
+		for _, other := range infos {
+			if other.Name == d.name || len(other.Addrs) == 0 {
+				continue
+			}
+			for range 20 { // memory that was freed may still hold what it did
+				_, err := d.Listen(net.JoinHostPort(other.Addrs[0].String(), "0"))
+				require.ErrorIs(t, err, transport.ErrInvalid)
+				require.ErrorContains(t, err, "an address of another device, "+other.Name)
+			}
+			tried = true
+		}
+		if !tried {
+			t.Skip("no other device here")
+		}
+		l, err := d.Listen(net.JoinHostPort(host, "0"))
+		require.NoError(t, err)
+		require.NoError(t, l.Close())
+	})
+}
+
+// What a rejection's reason is called depends on the protocol.
+func TestRejectedReasons(t *testing.T) {
+	for _, test := range []struct {
+		protocol transport.Protocol
+		status   int
+		data     string
+		want     string
+	}{
+		{transport.IWARP, -104, "", "reason 104, 0 bytes of private data): ECONNRESET: mostly nobody listens there"},
+		{transport.IWARP, -104, "no", "reason 104, 2 bytes of private data): ECONNRESET"},
+		{transport.IWARP, -110, "", "reason 110, 0 bytes of private data): ETIMEDOUT"},
+		{transport.RoCE, 104, "", "reason 104, 0 bytes of private data)"},
+		{transport.IWARP, 5000, "", "reason 5000, 0 bytes of private data)"},
+	} {
+		err := rejected(test.protocol, test.status, []byte(test.data))
+		require.ErrorIs(t, err, transport.ErrRejected)
+		require.NotErrorIs(t, err, transport.ErrUnreachable)
+		require.True(t, strings.HasSuffix(err.Error(), test.want), err)
+		var r *transport.RejectedError
+		require.ErrorAs(t, err, &r)
+		require.Equal(t, test.data, string(r.PrivateData))
+	}
+	require.ErrorIs(t, rejected(transport.IWARP, -111, nil), transport.ErrUnreachable)
+	require.ErrorIs(t, rejected(transport.RoCE, 8, nil), transport.ErrUnreachable)
 }
 
 func TestListenerNextAndClose(t *testing.T) {

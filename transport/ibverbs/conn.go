@@ -166,7 +166,7 @@ func (c *conn) await(ctx context.Context, op string, dst netip.AddrPort, rc C.in
 	case <-c.done:
 		return fmt.Errorf("%s %v: %w", op, dst, c.err)
 	case <-ctx.Done():
-		return ctx.Err()
+		return fmt.Errorf("%s %v: no answer: %w", op, dst, ctx.Err())
 	}
 }
 
@@ -383,7 +383,7 @@ func (c *conn) Established(ctx context.Context) (transport.ConnInfo, error) {
 	case <-c.done:
 		return transport.ConnInfo{}, c.err
 	case <-ctx.Done():
-		return transport.ConnInfo{}, ctx.Err()
+		return transport.ConnInfo{}, fmt.Errorf("no answer: %w", ctx.Err())
 	}
 }
 

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"rdmarw/transport"
+
+	"golang.org/x/sys/unix"
 )
 
 // handle is called by the CM's goroutine.
@@ -34,7 +36,7 @@ func (c *conn) handle(ev *cmEvent) {
 	case C.RDMA_CM_EVENT_ESTABLISHED:
 		c.establish(ev)
 	case C.RDMA_CM_EVENT_REJECTED:
-		c.end(rejected(int(ev.status), eventData(ev)))
+		c.end(rejected(c.dev.caps.Protocol, int(ev.status), eventData(ev)))
 	case C.RDMA_CM_EVENT_ADDR_ERROR, C.RDMA_CM_EVENT_ROUTE_ERROR:
 		c.end(c.eventError(ev, transport.ErrUnreachable))
 	case C.RDMA_CM_EVENT_UNREACHABLE, C.RDMA_CM_EVENT_CONNECT_ERROR:
@@ -113,14 +115,25 @@ func (c *conn) settled() {
 }
 
 // rejected makes an error of a REJECTED event. Reason 8 of InfiniBand's CM, and
-// ECONNREFUSED on iWARP, mean that nobody listens.
-func rejected(status int, data []byte) error {
+// ECONNREFUSED on iWARP, mean that nobody listens. iWARP's reasons are errnos;
+// ECONNRESET is what siw makes of a peer that says no, and of a port that is taken
+// where nobody hears of it (see Listen).
+func rejected(protocol transport.Protocol, status int, data []byte) error {
 	if status < 0 {
 		status = -status
 	}
 	err := &transport.RejectedError{Reason: status, PrivateData: data}
 	if status == 8 || syscall.Errno(status) == syscall.ECONNREFUSED {
 		return fmt.Errorf("nobody listens there: %w (%w)", transport.ErrUnreachable, err)
+	}
+	if protocol != transport.IWARP {
+		return err
+	}
+	switch name := unix.ErrnoName(syscall.Errno(status)); {
+	case name == "ECONNRESET" && len(data) == 0:
+		return fmt.Errorf("%w: %s: mostly nobody listens there", err, name)
+	case name != "":
+		return fmt.Errorf("%w: %s", err, name)
 	}
 	return err
 }

@@ -21,6 +21,12 @@
 // [Probe] finds out what a device really does, and is asked for; what it found is
 // believed from then on. "bench devices" shows all of this.
 //
+// # Listening
+//
+// Listen on ":7174" takes what comes in through the device by any of its addresses. On
+// siw that leaves out clients of the same machine, whatever address they use: they are
+// rejected with ECONNRESET. Listen on one of the device's addresses and they are heard.
+//
 // # Removal
 //
 // When a device is deleted or unplugged, its connections and listeners end with

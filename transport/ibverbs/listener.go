@@ -35,7 +35,9 @@ type listener struct {
 }
 
 // Listen waits for connections. With an empty host it listens on all addresses
-// and takes only what comes in through this device.
+// and takes only what comes in through this device; on siw it doesn't hear clients of
+// the same machine then: they are rejected with ECONNRESET. An address of another
+// device is transport.ErrInvalid.
 func (d *device) Listen(addr string) (transport.Listener, error) {
 	list, err := lookup(context.Background(), addr)
 	if err != nil {
@@ -83,10 +85,11 @@ func (d *device) listen(addr netip.AddrPort) (*listener, error) {
 		undo()
 		return nil, d.fail("listen on "+addr.String(), rc, transport.ErrNoMemory)
 	}
-	if l.id.verbs != nil && l.id.verbs != d.ctx {
+	if other := l.id.verbs; other != nil && other != d.ctx {
+		name := deviceName(other) // before the id is gone, and librdmacm lets go of that device
 		d.destroyID("listen", l.id)
 		undo()
-		return nil, d.invalid("listen", "%v is an address of another device, %s", addr, deviceName(l.id.verbs))
+		return nil, d.invalid("listen", "%v is an address of another device, %s", addr, name)
 	}
 	C.rd_local_addr(l.id, &a)
 	l.addr = fromC(&a).String()
