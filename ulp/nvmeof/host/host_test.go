@@ -122,7 +122,7 @@ func TestWrongParameter(t *testing.T) {
 		{nvme.ConnectInvalidParam, nvme.InvalidParam(nvme.ConnectAtHost, true), "(parameter: host NQN nqn.2014-08.org.example:me)"},
 		{nvme.ConnectInvalidHost, nvme.InvalidParam(nvme.ConnectAtHost, true), "(parameter: host NQN nqn.2014-08.org.example:me)"},
 		{nvme.ConnectInvalidParam, nvme.InvalidParam(nvme.ConnectAtSQSize, false), "(parameter: queue size)"},
-		{nvme.ConnectInvalidParam, nvme.InvalidParam(300, true), "(it is about byte 300 of the data)"},
+		{nvme.ConnectInvalidParam, nvme.InvalidParam(300, true), "(parameter: byte 300 of the data)"},
 		{nvme.ControllerBusy, nvme.InvalidParam(300, true), "controller busy (0x181)"},
 	} {
 		s := newStepped(t, "mlx5-kernel", sim.Config{})
