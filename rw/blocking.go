@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"rdmarw/transport"
 )
@@ -61,7 +60,8 @@ var waiters = sync.Pool{New: func() any {
 //
 // When ctx ends, what is still queued leaves at once. What is posted can't be
 // taken back: Do waits for it for CancelGrace, then fails the endpoint to get it
-// back. So when Do returns, the buffers are the caller's again in any case.
+// back. So when Do returns, the buffers are the caller's again in any case: even if
+// nobody polls, which its error says then ([ErrNotPolled], beside ctx's).
 //
 // With an exclusive poller nobody else polls: [ErrExclusive], and nothing is done.
 func (ep *Endpoint) Do(ctx context.Context, cs ...*Context) error {
@@ -91,16 +91,15 @@ func (ep *Endpoint) await(ctx context.Context, w *waiter, first *Context) error 
 		return nil
 	case <-ctx.Done():
 	}
-	if !ep.Cancel(first) {
-		grace := time.NewTimer(ep.cancelGrace)
-		defer grace.Stop()
-		select {
-		case <-w.signal:
-			return nil // it made it
-		case <-grace.C:
+	seen := ep.poller.lookOut()
+	canceled := ep.Cancel(first)
+	if !seen.wait(w.signal, ep.cancelGrace) {
+		if !canceled {
 			ep.Fail(ErrCanceled)
 		}
+		ep.poller.pollUntil(w.signal, forever)
+	} else if !canceled && !seen.vain {
+		return nil // it made it
 	}
-	<-w.signal
-	return ctx.Err()
+	return seen.verdict(ctx.Err())
 }

@@ -287,8 +287,9 @@ func (ep *Endpoint) Fail(cause error) {
 // Close ends the endpoint and frees it: everything under way comes back first,
 // exposures that are still valid are revoked, then the queue pair is destroyed and
 // the connection closed. It blocks until then, for DrainTimeout and a little more
-// at the worst, and needs somebody to poll: without [Poller.Run] call it from
-// another goroutine, or use [Endpoint.StartClose]. Closing twice is harmless.
+// at the worst, and wants somebody to poll: without [Poller.Run] call it from
+// another goroutine, or use [Endpoint.StartClose]. If nobody polls it closes the
+// endpoint all the same, and [ErrNotPolled] says so. Closing twice is harmless.
 //
 // With an exclusive poller it can't wait: it does what StartClose does, and returns
 // [ErrExclusive] unless that was all.
@@ -302,8 +303,11 @@ func (ep *Endpoint) Close() error {
 			return fmt.Errorf("close: poll until Closed() is: %w", ErrExclusive)
 		}
 	}
-	<-ep.closed
-	return ep.closeErr
+	seen := ep.poller.lookOut()
+	if !seen.wait(ep.closed, ep.drainTimeout) {
+		ep.poller.pollUntil(ep.closed, forever)
+	}
+	return seen.verdict(ep.closeErr)
 }
 
 // StartClose begins what Close does and returns. [Endpoint.Closed] tells when it

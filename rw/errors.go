@@ -25,6 +25,9 @@ var (
 	// ErrExclusive: a call that waits for others to poll, on an endpoint of a poller
 	// that belongs to one goroutine.
 	ErrExclusive = errors.New("the poller is exclusive: nobody else polls")
+	// ErrNotPolled: a call that waits for others to poll has waited in vain. Beside it stands
+	// how it ended: whatever it promises has been kept.
+	ErrNotPolled = errors.New("nobody polls: start go poller.Run(ctx, nil), and end it after the endpoints are closed")
 	// ErrCQTooSmall: the poller's completion queue can't hold what another
 	// endpoint might complete.
 	ErrCQTooSmall = errors.New("completion queue too small for one more endpoint")

@@ -393,6 +393,7 @@ func TestCancelOfWhatIsPosted(t *testing.T) {
 	a.qpn.Store(p.a.ep.Conn().QP().Num())
 	err := p.a.ep.Write(within(t, 50*time.Millisecond), []transport.Piece{p.a.region.Piece(0, 8)}, transport.Remote{Len: 8, Key: 1})
 	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.NotErrorIs(t, err, rw.ErrNotPolled)
 	require.ErrorIs(t, p.a.ep.Err(), rw.ErrCanceled)
 }
 

@@ -81,6 +81,7 @@ type Poller struct {
 	srqs      int
 	draining  []*Endpoint
 	progress  uint64
+	polls     uint64 // calls of Poll
 	batch     [64]transport.Completion
 
 	calls []func() // to be made outside of the lock
@@ -167,6 +168,7 @@ func (p *Poller) Close() error {
 // completion queue; what was found before is returned along with it.
 func (p *Poller) Poll(done []*Context) (int, error) {
 	p.mu.Lock()
+	p.polls++
 	err := p.advance()
 	if p.workers.queuedHere() {
 		p.mu.Unlock()
