@@ -13,11 +13,13 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
+	"rdmarw/cmd/internal/bytesize"
 	"rdmarw/transport"
 	"rdmarw/transport/ibverbs"
 	"rdmarw/ulp/nvmeof/host"
@@ -59,7 +61,7 @@ What:
   -size N        bench: bytes of a command (4k); verify: of the largest (1m)
   -time TIME     bench: for how long (5s)
   -seed N        verify, bench: of what is random (1)
-Numbers may end in k, m or g.
+Numbers of bytes may end in K, M, G or T, or k, m, g or t.
 
   -v             log connections and the like to stderr
   -h             this
@@ -70,7 +72,7 @@ Without hardware, and with nothing else either:
   rdma link add rxe0 type rxe netdev eth0
   nvmeof-target -a 192.0.2.1 -ns memory:256M &
   nvmeof-host discover -a 192.0.2.1
-  nvmeof-host verify -a 192.0.2.1 -n NQN
+  nvmeof-host verify -a 192.0.2.1 -n nqn.2014-08.org.rdmarw:disk
 
 SIGINT and SIGTERM end it cleanly: commands under way are waited for, the controller is
 told. A second one ends it at once.
@@ -83,7 +85,7 @@ type options struct {
 	namespace                                   uint
 	queues, depth                               int
 	keepAlive, time                             time.Duration
-	offset, length, size                        bytesValue
+	offset, length, size                        bytesize.Size
 	file, op                                    string
 	seed                                        uint64
 	verbose                                     bool
@@ -99,34 +101,6 @@ type program struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
 	log            *slog.Logger
-}
-
-// bytesValue is a number of bytes on the command line.
-type bytesValue int64
-
-func (b *bytesValue) String() string { return strconv.FormatInt(int64(*b), 10) }
-
-func (b *bytesValue) Set(s string) error {
-	shift := 0
-	if n := len(s); n > 0 {
-		switch s[n-1] {
-		case 'k', 'K':
-			shift = 10
-		case 'm', 'M':
-			shift = 20
-		case 'g', 'G':
-			shift = 30
-		}
-		if shift > 0 {
-			s = s[:n-1]
-		}
-	}
-	v, err := strconv.ParseInt(s, 0, 64)
-	if err != nil || v < 0 || v > (1<<62)>>shift {
-		return fmt.Errorf("%q is no number of bytes", s)
-	}
-	*b = bytesValue(v << shift)
-	return nil
 }
 
 // parse reads the command line.
@@ -157,6 +131,10 @@ func parse(args []string) (o options, err error) {
 		return o, err
 	}
 	switch {
+	case o.command == "" && commands[f.Arg(0)] != nil:
+		at := len(args) - f.NArg()
+		right := slices.Concat([]string{"nvmeof-host", f.Arg(0)}, args[:at], args[at+1:])
+		return o, fmt.Errorf("the command comes first: %s", strings.Join(right, " "))
 	case o.command == "":
 		return o, errors.New("which command?")
 	case commands[o.command] == nil:
@@ -245,7 +223,11 @@ func (o *options) openDevice() (transport.Device, error) {
 	}
 	name := probe.LocalAddr().(*net.UDPAddr).IP.String()
 	probe.Close()
-	return open(name)
+	dev, err := open(name)
+	if err != nil {
+		return nil, fmt.Errorf("the route to %s leaves by %s: %w", o.addr, name, err)
+	}
+	return dev, nil
 }
 
 func (o *options) config(dev transport.Device, log *slog.Logger) host.Config {

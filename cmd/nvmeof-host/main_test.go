@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"rdmarw/transport"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -25,6 +27,35 @@ func TestUsage(t *testing.T) {
 		assert.Equal(t, 2, run(strings.Fields(args), nil, &out, &errs), args)
 		assert.Contains(t, errs.String(), "-h for help")
 	}
+}
+
+func TestCommandComesFirst(t *testing.T) {
+	for args, want := range map[string]string{
+		"-a 1.2.3.4 discover":            "the command comes first: nvmeof-host discover -a 1.2.3.4 (",
+		"-a 1.2.3.4 -v verify -n nqn -v": "the command comes first: nvmeof-host verify -a 1.2.3.4 -v -n nqn -v (",
+		"-a 1.2.3.4 jump":                "which command?",
+		"-a 1.2.3.4":                     "which command?",
+	} {
+		var out, errs bytes.Buffer
+		assert.Equal(t, 2, run(strings.Fields(args), nil, &out, &errs), args)
+		assert.Contains(t, errs.String(), want)
+	}
+}
+
+// TestRoute: whose address it is that there is no device of.
+func TestRoute(t *testing.T) {
+	was := open
+	defer func() { open = was }()
+	open = func(name string) (transport.Device, error) {
+		return nil, &transport.Error{Op: "open", Device: name, WR: -1, Err: transport.ErrNoDevice}
+	}
+	var out, errs bytes.Buffer
+	assert.Equal(t, 1, run(strings.Fields("discover -a 127.0.0.1"), nil, &out, &errs))
+	assert.Contains(t, errs.String(), "the route to 127.0.0.1:4420 leaves by 127.0.0.1: ")
+	errs.Reset()
+	assert.Equal(t, 1, run(strings.Fields("discover -a 127.0.0.1 -d rxe7"), nil, &out, &errs))
+	assert.NotContains(t, errs.String(), "route")
+	assert.Contains(t, errs.String(), "rxe7")
 }
 
 func TestParse(t *testing.T) {

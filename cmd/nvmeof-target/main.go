@@ -38,7 +38,7 @@ Serves disks to NVMe over Fabrics hosts on RDMA: to Linux's own, and to nvmeof-h
                     readonly                 nobody may change it
                     buffered                 through the page cache, not by direct I/O
                     workers=N                by N threads, not by io_uring
-                  SIZE is in bytes, or with K, M, G or T behind it
+                  SIZE is in bytes, or with K, M, G or T behind it, or k, m, g or t
   -host NQN       a host that may connect; give it again for more. Without it: any.
                   Hosts say who they are: this keeps order, not enemies
   -serial TEXT    serial number, up to 20 characters; without it: made from the NQN

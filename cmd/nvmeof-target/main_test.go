@@ -34,6 +34,22 @@ func TestWrongUsage(t *testing.T) {
 	}
 }
 
+// TestMemory: a size is asked for, and may be written in large and small letters.
+func TestMemory(t *testing.T) {
+	var stdout, stderr bytes.Buffer
+	assert.Equal(t, 2, run([]string{"-a", "10.0.0.1", "-ns", "memory"}, &stdout, &stderr))
+	assert.Contains(t, stderr.String(), "did you mean memory:1G?")
+	for _, text := range []string{"memory:1m", "memory:1M", "memory:1048576"} {
+		s, err := parseSpec(text)
+		require.NoError(t, err)
+		assert.EqualValues(t, 1<<20, s.memory)
+	}
+	s, err := parseSpec("./memory,size=2m")
+	require.NoError(t, err)
+	assert.Equal(t, "./memory", s.path)
+	assert.EqualValues(t, 2<<20, s.file.Size)
+}
+
 // TestFailures: what can't be served is said, and nothing is left.
 func TestFailures(t *testing.T) {
 	for args, want := range map[string]string{
@@ -55,17 +71,6 @@ func TestHelp(t *testing.T) {
 	assert.Equal(t, usage, stdout.String())
 	for line := range strings.Lines(usage) {
 		assert.LessOrEqual(t, len(line), 99, line)
-	}
-}
-
-func TestSizes(t *testing.T) {
-	for text, want := range map[string]size{"0": 0, "4096": 4096, "64K": 64 << 10, "1M": 1 << 20, "10G": 10 << 30, "2T": 2 << 40} {
-		var s size
-		assert.NoError(t, s.Set(text))
-		assert.Equal(t, want, s, text)
-	}
-	for _, text := range []string{"", "K", "-1", "1.5M", "99999999999999999999", "9999999999T", "1k"} {
-		assert.Error(t, new(size).Set(text), text)
 	}
 }
 

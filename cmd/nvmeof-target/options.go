@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"rdmarw/cmd/internal/bytesize"
 	"rdmarw/ulp/nvmeof/backend"
 	"rdmarw/ulp/nvmeof/nvme"
 	"rdmarw/ulp/nvmeof/target"
@@ -25,8 +26,8 @@ type options struct {
 	http               string
 	grace              time.Duration
 	json, verbose      bool
-	inCapsule          size
-	transfer, memories size
+	inCapsule          bytesize.Size
+	transfer, memories bytesize.Size
 }
 
 // parse reads the command line.
@@ -110,29 +111,10 @@ func (o *options) addAddress(s string) error {
 	return err
 }
 
-// size is a number of bytes.
-type size int64
-
-func (s *size) String() string { return strconv.FormatInt(int64(*s), 10) }
-
-// Set reads a number with an optional K, M, G or T.
-func (s *size) Set(text string) error {
-	digits, shift := text, 0
-	if i := strings.IndexByte("KMGT", (text + " ")[len(text)-min(len(text), 1)]); i >= 0 && text != "" {
-		digits, shift = text[:len(text)-1], 10*(i+1)
-	}
-	n, err := strconv.ParseInt(digits, 10, 64)
-	if err != nil || n < 0 || n > 1<<62>>shift {
-		return fmt.Errorf("%q is no size: it must look like 4096, 64K, 1M, 10G or 2T", text)
-	}
-	*s = size(n << shift)
-	return nil
-}
-
 // spec is a namespace to be opened.
 type spec struct {
 	text, path string
-	memory     size
+	memory     bytesize.Size
 	file       backend.FileConfig
 }
 
@@ -147,6 +129,8 @@ func parseSpec(text string) (s spec, err error) {
 		if s.memory == 0 {
 			return s, errors.New("a memory of no size")
 		}
+	} else if s.path == "memory" {
+		return s, errors.New("memory of what size: did you mean memory:1G? (a file of that name is ./memory)")
 	} else if s.path == "" {
 		return s, errors.New("a namespace is memory:SIZE or a path")
 	}
@@ -157,7 +141,7 @@ func parseSpec(text string) (s spec, err error) {
 		case key == "block" && numErr == nil:
 			s.file.BlockSize = n
 		case key == "size" && s.path != "":
-			var v size
+			var v bytesize.Size
 			err = v.Set(value)
 			s.file.Size = int64(v)
 		case w == "readonly" && s.path != "":

@@ -20,18 +20,11 @@ func (o *options) openDevice() (transport.Device, error) {
 	if o.device != "" {
 		return ibverbs.Open(o.device)
 	}
+	if o.client {
+		return o.openRoute()
+	}
 	if o.addr != "" {
-		name := o.addr
-		if o.client {
-			// Nothing is sent: this asks the routing table.
-			probe, err := net.Dial("udp", o.hostPort())
-			if err != nil {
-				return nil, fmt.Errorf("%w: %w", transport.ErrUnreachable, err)
-			}
-			name = probe.LocalAddr().(*net.UDPAddr).IP.String()
-			probe.Close()
-		}
-		return ibverbs.Open(name)
+		return ibverbs.Open(o.addr)
 	}
 	all, err := ibverbs.Devices()
 	if err != nil {
@@ -45,6 +38,21 @@ func (o *options) openDevice() (transport.Device, error) {
 		name = all[0].Name
 	}
 	return ibverbs.Open(name)
+}
+
+// openRoute opens the device that the server is reached through.
+func (o *options) openRoute() (transport.Device, error) {
+	probe, err := net.Dial("udp", o.hostPort()) // sends nothing: this asks the routing table
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", transport.ErrUnreachable, err)
+	}
+	name := probe.LocalAddr().(*net.UDPAddr).IP.String()
+	probe.Close()
+	dev, err := ibverbs.Open(name)
+	if err != nil {
+		return nil, fmt.Errorf("the route to %s leaves by %s: %w", o.hostPort(), name, err)
+	}
+	return dev, nil
 }
 
 func (o *options) serve(ctx context.Context, stdout io.Writer, log *slog.Logger) (err error) {

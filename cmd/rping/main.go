@@ -79,6 +79,8 @@ func parse(args []string) (o options, err error) {
 	if err := f.Parse(args); err != nil {
 		return o, err
 	}
+	sized := false
+	f.Visit(func(one *flag.Flag) { sized = sized || one.Name == "S" }) // zero isn't the default then
 	roles := 0
 	for _, is := range []bool{o.server, o.client, o.sim != ""} {
 		if is {
@@ -98,7 +100,7 @@ func parse(args []string) (o options, err error) {
 		return o, errors.New("-P is the server's")
 	case o.port == 0 || o.port > 65535:
 		return o, fmt.Errorf("no such port: %d", o.port)
-	case o.size < 0 || o.size > rping.MaxSize:
+	case sized && o.size < 1 || o.size > rping.MaxSize:
 		return o, fmt.Errorf("size %d is not in 1..%d", o.size, rping.MaxSize)
 	case o.count < 0:
 		return o, fmt.Errorf("count %d is negative", o.count)

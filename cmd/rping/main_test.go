@@ -11,13 +11,20 @@ import (
 func TestWrongUsage(t *testing.T) {
 	for _, args := range []string{
 		"", "-s -c", "-x", "-c", "-s extra", "-sim nothing", "-sim rxe -a 10.0.0.1", "-c -a x -P", "-s -p 0", "-s -p 65536", "-s -p x",
-		"-sim rxe -S -1", "-sim rxe -S 1048577", "-sim rxe -C -1",
+		"-sim rxe -S 0", "-s -S 0", "-sim rxe -S -1", "-sim rxe -S 1048577", "-sim rxe -C -1",
 	} {
 		var stdout, stderr bytes.Buffer
 		assert.Equal(t, 2, run(strings.Fields(args), &stdout, &stderr), args)
 		assert.Empty(t, stdout.String())
 		assert.Equal(t, 1, strings.Count(stderr.String(), "\n"), "%s: %s", args, &stderr)
 	}
+}
+
+// TestRoute: whose address it is that there is no device of.
+func TestRoute(t *testing.T) {
+	var stdout, stderr bytes.Buffer
+	assert.Equal(t, 1, run(strings.Fields("-c -a 127.0.0.1"), &stdout, &stderr))
+	assert.Contains(t, stderr.String(), "the route to 127.0.0.1:7174 leaves by 127.0.0.1: ")
 }
 
 func TestHelp(t *testing.T) {
