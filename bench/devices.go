@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -69,7 +70,7 @@ func showDevices(args []string, stdout, stderr io.Writer) int {
 		}
 	}
 	if len(infos) == 0 && !*asJSON {
-		fmt.Fprintln(stdout, "no RDMA device")
+		fmt.Fprintln(stdout, noDevice())
 	}
 	status := exitOK
 	lines := json.NewEncoder(stdout)
@@ -88,6 +89,15 @@ func showDevices(args []string, stdout, stderr io.Writer) int {
 		}
 	}
 	return status
+}
+
+// noDevice says where there is none, and what would do without.
+func noDevice() string {
+	text := "no RDMA device: the kernel lists none in this network namespace (rdma link, /sys/class/infiniband); bench -transport sim needs none"
+	if _, err := ibverbs.Open("any"); errors.Is(err, transport.ErrUnsupported) { // this build opens none at all
+		text += " (built without -tags ibverbs: go build -tags ibverbs ./bench)"
+	}
+	return text
 }
 
 func report(i ibverbs.Info, probe bool) deviceReport {

@@ -121,7 +121,13 @@ func devices(transport, names string) ([]string, error) {
 	return nil, fmt.Errorf("-transport %q: the transports are %s, %s", transport, simulated, verbs)
 }
 
+// verbNames are the first arguments that are more than flags.
+var verbNames = []string{"explain", "cpu", "devices", "postcost", "perftest", "conformance"}
+
 func parseFlags(args []string) (options, error) {
+	if len(args) > 0 && args[0] != "" && args[0][0] != '-' {
+		return options{}, fmt.Errorf("no verb %q: there are %s; without one it measures", args[0], strings.Join(verbNames, ", "))
+	}
 	t := newTarget("bench")
 	n := t.fs.Int("n", 20, "")
 	seed := t.fs.Uint64("seed", 1, "")

@@ -16,3 +16,8 @@ func TestRealDevicesNeedTheTag(t *testing.T) {
 	require.Equal(t, 1, strings.Count(errs, "\n"))
 	require.Contains(t, errs, "-tags ibverbs")
 }
+
+func TestNoDevice(t *testing.T) {
+	require.Equal(t, "no RDMA device: the kernel lists none in this network namespace (rdma link, /sys/class/infiniband); bench -transport sim needs none "+
+		"(built without -tags ibverbs: go build -tags ibverbs ./bench)", noDevice())
+}

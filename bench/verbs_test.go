@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -36,6 +37,21 @@ func TestFlagsOfDeviceCommands(t *testing.T) {
 		var out, err bytes.Buffer
 		require.Equal(t, exitOK, run([]string{command, "-h"}, &out, &err))
 		require.Contains(t, out.String(), "usage: bench "+command)
+	}
+}
+
+// A verb that there isn't lists those that there are, all of which there are.
+func TestVerbs(t *testing.T) {
+	for _, word := range []string{"explian", "help"} {
+		var out, err bytes.Buffer
+		require.Equal(t, exitUsage, run([]string{word}, &out, &err))
+		require.Equal(t, fmt.Sprintf("bench: no verb %q: there are explain, cpu, devices, postcost, perftest, conformance; without one it measures (-h for help)\n", word), err.String())
+		require.Empty(t, out.String())
+	}
+	for _, verb := range verbNames {
+		var out, err bytes.Buffer
+		require.Equal(t, exitOK, run([]string{verb, "-h"}, &out, &err), err.String())
+		require.Contains(t, out.String(), "usage: bench "+verb)
 	}
 }
 
