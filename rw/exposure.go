@@ -3,6 +3,7 @@ package rw
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"rdmarw/mrpool"
 	"rdmarw/transport"
@@ -124,7 +125,9 @@ func (x *Exposure) putBack() {
 
 // Expose takes and maps registrations for a list, with rights for exactly ops. The
 // list's regions must allow windows (transport.BindWindow) where the device has
-// them, and be writable for WriteSink. The keys that Remotes returns are not valid
+// them, and be writable for WriteSink. A device without windows, such as siw, doesn't miss
+// BindWindow, and rxe refuses the same region: give it to all memory that is ever exposed.
+// The keys that Remotes returns are not valid
 // before Grant was submitted, except where registering is a call (SyncMR): there they
 // are from now on. Where
 // Caps.MapBlocks says so for what it uses (devices with neither fast registration
@@ -133,8 +136,8 @@ func (x *Exposure) putBack() {
 //
 // How: one fast registration, or as many as the list needs; else a type-2 window
 // for each contiguous run; else a synchronous registration for each, by calls that may
-// block. Which is what the device has, unless the pool has too few free: then what
-// comes next, if the pool was made with such.
+// block. Which is the first that the device has and the pool was made with, unless that has
+// too few free: then what comes next.
 //
 // Errors match those of [Endpoint.Prepare] and mrpool.ErrEmpty; nothing is held
 // then.
@@ -163,12 +166,37 @@ func (ep *Endpoint) Expose(x *Exposure, local []transport.Piece, ops mrpool.Remo
 	if total == 0 || ops == 0 {
 		return refuse("expose", transport.ErrInvalid, "nothing to expose: an empty list, or no operations")
 	}
+	if _, err := ep.regions.View().CheckList(local, from, total, ops.Access()&transport.LocalWrite); err != nil {
+		return err // whatever kind would be tried
+	}
 	x.ep = ep
 	_, x.plan.Fallback, err = ep.limits.chooseExposure(func(kind transport.RegistrationKind) error {
 		return ep.exposeBy(x, kind, local, from, total, ops)
 	})
 	x.Grant.plan.Fallback = x.plan.Fallback
+	if errors.Is(err, mrpool.ErrEmpty) {
+		return ep.exposedTooMuch(local, from, total)
+	}
 	return err
+}
+
+// exposedTooMuch tells which registrations there are too few of, and what to do.
+func (ep *Endpoint) exposedTooMuch(local []transport.Piece, from transport.Cursor, total uint64) error {
+	names := [...]string{transport.SyncMR: "SyncMRs", transport.FastMR: "FastMRs", transport.Window: "Windows"}
+	var have []string
+	for _, kind := range ep.limits.exposureKinds() {
+		if ep.limits.registrations(kind) == 0 {
+			have = append(have, "no "+names[kind])
+			continue
+		}
+		s, n := ep.pool.Stats(kind), ep.limits.exposedKeys(exposureStrategy(kind), local, from, total)
+		words := fmt.Sprintf("%d of %d %s in use, and the list takes %d", s.Out, ep.pool.Size(kind), names[kind], n)
+		if s.Reserved > 0 {
+			words += fmt.Sprintf(" (%d are reserved)", s.Reserved)
+		}
+		have = append(have, words)
+	}
+	return fmt.Errorf("expose: %w: it has %s; raise mrpool.Config (rw.Size tells what a workload takes)", mrpool.ErrEmpty, strings.Join(have, "; "))
 }
 
 // exposeBy is Expose by one kind of registration.
@@ -205,17 +233,28 @@ func (ep *Endpoint) exposeBy(x *Exposure, kind transport.RegistrationKind, local
 	return nil
 }
 
-// chooseExposure tries one kind after the other until one isn't refused: the best of the
-// device, and if there are too few of that the others. The error is the best one's.
+// chooseExposure tries one kind that the pool was made with after the other until one isn't
+// refused: the best of the device, and if there are too few of that the others. The error is
+// the first one's.
 func (lim *Limits) chooseExposure(try func(transport.RegistrationKind) error) (kind transport.RegistrationKind, fallback bool, err error) {
 	kinds := lim.exposureKinds()
-	if err = try(kinds[0]); !errors.Is(err, mrpool.ErrEmpty) && !errors.Is(err, ErrTooLarge) {
-		return kinds[0], false, err
-	}
-	for _, kind := range kinds[1:] {
-		if try(kind) == nil {
-			return kind, true, nil
+	for _, kind := range kinds {
+		if lim.registrations(kind) == 0 {
+			continue
 		}
+		refusal := try(kind)
+		switch {
+		case refusal == nil:
+			return kind, kind != kinds[0], nil
+		case err != nil: // a fallback doesn't do either
+		case !errors.Is(refusal, mrpool.ErrEmpty) && !errors.Is(refusal, ErrTooLarge):
+			return kind, kind != kinds[0], refusal
+		default:
+			err = refusal
+		}
+	}
+	if err == nil {
+		err = fmt.Errorf("expose: the pool was made without what this device exposes memory by: %w", mrpool.ErrEmpty)
 	}
 	return kinds[0], false, err
 }

@@ -412,3 +412,47 @@ func TestRevocationAfterAFailureWaitsForTheGrant(t *testing.T) {
 	s.closeEndpoints()
 	s.close()
 }
+
+// What is wrong with a list is told as such, whatever the pool was made with; and if it is the
+// pool, what to do.
+func TestWhyAListIsNotExposed(t *testing.T) {
+	for _, profile := range simProfiles {
+		t.Run(profile, func(t *testing.T) {
+			p := connect(t, simBed(profile), rw.EndpointConfig{})
+			pool, err := mrpool.New(p.a.pd, mrpool.Config{SyncMRs: 4})
+			require.NoError(t, err)
+			defer func() { require.NoError(t, pool.Close()) }()
+			ep, _ := p.dial(t, rw.EndpointConfig{Pool: pool}, rw.EndpointConfig{})
+			defer func() { require.NoError(t, ep.Close()) }()
+			readOnly, err := p.a.dev.NewRegion(transport.RegionConfig{Size: 4096})
+			require.NoError(t, err)
+			defer func() { require.NoError(t, readOnly.Close()) }()
+			require.NoError(t, p.a.pd.AddRegion(readOnly))
+			defer func() { require.NoError(t, p.a.pd.RemoveRegion(readOnly)) }()
+
+			var x rw.Exposure
+			outside := p.a.region.Piece(0, 8)
+			outside.Addr = p.a.region.Addr() + regionSize
+			require.ErrorIs(t, ep.Expose(&x, []transport.Piece{outside}, mrpool.ReadSource), transport.ErrRange)
+			foreign, err := p.b.dev.NewRegion(transport.RegionConfig{Size: 4096}) // not of this domain
+			require.NoError(t, err)
+			defer func() { require.NoError(t, foreign.Close()) }()
+			require.Error(t, ep.Expose(&x, []transport.Piece{foreign.Piece(0, 8)}, mrpool.ReadSource))
+			require.NotErrorIs(t, ep.Expose(&x, []transport.Piece{foreign.Piece(0, 8)}, mrpool.ReadSource), mrpool.ErrEmpty)
+			require.ErrorIs(t, ep.Expose(&x, []transport.Piece{readOnly.Piece(0, 8)}, mrpool.WriteSink), transport.ErrAccess)
+
+			four := make([]rw.Exposure, 4)
+			for i := range four {
+				require.NoError(t, ep.Expose(&four[i], []transport.Piece{p.a.region.Piece(0, 8)}, mrpool.ReadSource))
+			}
+			err = ep.Expose(&x, []transport.Piece{p.a.region.Piece(0, 8)}, mrpool.ReadSource)
+			require.ErrorIs(t, err, mrpool.ErrEmpty)
+			require.ErrorContains(t, err, "4 of 4 SyncMRs in use, and the list takes 1; raise mrpool.Config")
+			if caps := p.a.dev.Caps(); caps.FastReg.MaxPages > 0 {
+				require.ErrorContains(t, err, "no FastMRs;")
+			} else if caps.Windows != transport.NoWindows {
+				require.ErrorContains(t, err, "no Windows;")
+			}
+		})
+	}
+}
