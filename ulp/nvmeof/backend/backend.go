@@ -65,8 +65,9 @@ type Request struct {
 	// Owner is the caller's, untouched.
 	Owner any
 
-	next *Request // in a queue
-	done bool     // by the ring, without an error
+	next  *Request // in a queue
+	parts int      // under way in the ring
+	done  bool     // all the parts that are back from there
 }
 
 // Geometry describes a backend. It doesn't change.

@@ -2,6 +2,8 @@ package backend
 
 import (
 	"bytes"
+	"fmt"
+	"io"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -37,9 +39,9 @@ func doAll(b Backend, rs ...*Request) []error {
 // call is io_uring_enter.
 type call func(fd, n int) syscall.Errno
 
-// openRing opens a file of a MiB with a small ring, and has change put something before its
-// system call.
-func openRing(t *testing.T, change func(kernel call) call) *File {
+// openRing opens a file of a MiB with a ring for 8 parts, of up to limit bytes (zero: any
+// number), and has change put something before its system call.
+func openRing(t *testing.T, limit int, change func(kernel call) call) *File {
 	b, err := OpenFile(filepath.Join(t.TempDir(), "f"), FileConfig{Size: size})
 	require.NoError(t, err)
 	if !b.Ring() {
@@ -47,7 +49,7 @@ func openRing(t *testing.T, change func(kernel call) call) *File {
 		t.Skip("no io_uring")
 	}
 	require.NoError(t, b.ring.stop())
-	b.ring = newRing(b, 8)
+	b.ring = newRing(b, 8, limit)
 	require.NotNil(t, b.ring)
 	if change != nil {
 		b.ring.ring.Call = change(b.ring.ring.Call)
@@ -106,16 +108,19 @@ func TestBatch(t *testing.T) {
 	}
 }
 
-// TestOneCall: a batch is one system call; so is a request.
+// TestOneCall: a batch is one system call; so is a request, whatever its parts.
 func TestOneCall(t *testing.T) {
-	calls := 0
-	b := openRing(t, func(kernel call) call {
+	if !durable {
+		t.Skip("flushes do nothing")
+	}
+	calls, parts := 0, 0
+	b := openRing(t, 1024, func(kernel call) call {
 		return func(fd, n int) syscall.Errno {
-			calls++
+			calls, parts = calls+1, parts+n
 			return kernel(fd, n)
 		}
 	})
-	buf := aligned(t, 8*512)
+	buf := aligned(t, 17*512)
 	var rs []*Request
 	for i := range 8 {
 		rs = append(rs, &Request{Op: Write, LBA: uint64(i), Blocks: 1, Data: buf[i*512:][:512]})
@@ -124,19 +129,31 @@ func TestOneCall(t *testing.T) {
 	for _, err := range doAll(b, rs...) {
 		assert.NoError(t, err)
 	}
-	assert.Equal(t, 1, calls)
-	require.NoError(t, do(b, *rs[0]))
-	assert.Equal(t, 2, calls)
+	assert.Equal(t, [2]int{1, 8}, [2]int{calls, parts})
+	for op, want := range map[Op]int{Read: 7, Write: 7, Flush: 1} {
+		calls, parts = 0, 0
+		require.NoError(t, do(b, Request{Op: op, Blocks: 13, Data: buf[:13*512]}))
+		assert.Equal(t, [2]int{1, want}, [2]int{calls, parts}, op)
+	}
+	calls = 0
 	doAll(b, &Request{Op: Discard, Blocks: 1}, &Request{Op: Write, LBA: ^uint64(0)})
-	assert.Equal(t, 2, calls, "nothing for the ring")
+	assert.Zero(t, calls, "nothing for the ring")
+	require.NoError(t, do(b, Request{Op: Read, Blocks: 17, Data: buf}))
+	assert.Zero(t, calls, "9 parts, there is room for 8")
 }
 
 // TestBatchModel does random batches on a file, of which the kernel takes some, and compares
 // with plain memory.
 func TestBatchModel(t *testing.T) {
+	for _, limit := range []int{0, 512, 2560} {
+		t.Run(fmt.Sprint(limit), func(t *testing.T) { testBatchModel(t, limit) })
+	}
+}
+
+func testBatchModel(t *testing.T, limit int) {
 	const blocks, most, room = 128, 24, 16
 	var takes []int // how many operations each system call takes
-	b := openRing(t, func(kernel call) call {
+	b := openRing(t, limit, func(kernel call) call {
 		return func(fd, n int) syscall.Errno {
 			if len(takes) == 0 {
 				return kernel(fd, n)
@@ -196,9 +213,9 @@ func TestBatchModel(t *testing.T) {
 }
 
 // TestBatchesAtOnce: several goroutines submit batches to one ring, whose kernel doesn't take
-// them all.
+// all parts of their requests.
 func TestBatchesAtOnce(t *testing.T) {
-	b := openRing(t, func(kernel call) call {
+	b := openRing(t, 1024, func(kernel call) call {
 		rng := rand.New(rand.NewPCG(1, 2)) // used under the ring's lock
 		return func(fd, n int) syscall.Errno {
 			if k := rng.IntN(20); k < n {
@@ -209,7 +226,7 @@ func TestBatchesAtOnce(t *testing.T) {
 	})
 	var wg sync.WaitGroup
 	for w := range 4 {
-		const n, each = 10, 2048
+		const n, each = 10, 2560 // 3 parts
 		buf := aligned(t, n*each)
 		rs := make([]*Request, n)
 		wg.Go(func() {
@@ -235,39 +252,117 @@ func TestBatchesAtOnce(t *testing.T) {
 	wg.Wait()
 }
 
-// TestCloseWaits: Close waits for what is under way, and for what has to be done again then.
+// TestCloseWaits: Close waits for all parts that are under way, and for what has to be done
+// again when they are back.
 func TestCloseWaits(t *testing.T) {
-	b := openRing(t, nil)
-	from, to := pipe(t, b)
-	buf := aligned(t, 3*512)
-	var rs []*Request
-	for i := range 3 {
-		rs = append(rs, &Request{Op: Read, LBA: uint64(i), Blocks: 1, Data: buf[i*512:][:512]})
+	for _, enough := range []bool{true, false} {
+		b := openRing(t, 1024, nil)
+		from, to := pipe(t, b)
+		buf := aligned(t, 8*512)
+		r := &Request{Op: Read, Blocks: 8, Data: buf}
+		over := make(chan error)
+		go func() { over <- doAll(b, r)[0] }()
+		require.Eventually(t, func() bool { return b.ring.used() == 4 }, 10*time.Second, time.Millisecond)
+		closed := make(chan error)
+		go func() { closed <- b.Close() }()
+		_, err := to.Write(bytes.Repeat([]byte{1}, 3*1024))
+		require.NoError(t, err)
+		select {
+		case err := <-over:
+			t.Fatalf("over with a part under way: %v", err)
+		case <-closed:
+			t.Fatal("closed with a part under way")
+		case <-time.After(20 * time.Millisecond):
+		}
+		if enough {
+			_, err := to.Write(bytes.Repeat([]byte{1}, 1024))
+			require.NoError(t, err)
+			assert.NoError(t, <-over)
+			assert.Equal(t, bytes.Repeat([]byte{1}, len(buf)), buf)
+		} else { // a short part, and a worker that tries in vain to read from a pipe
+			require.NoError(t, to.Close())
+			assert.ErrorIs(t, <-over, ErrRead)
+		}
+		require.NoError(t, <-closed)
+		require.NoError(t, from.Close())
 	}
-	over := make(chan []error)
-	go func() { over <- doAll(b, rs...) }()
-	require.Eventually(t, func() bool {
-		b.ring.mu.Lock()
-		defer b.ring.mu.Unlock()
-		return len(b.ring.free) == len(b.ring.reqs)-3
-	}, 10*time.Second, time.Millisecond)
-	closed := make(chan error)
-	go func() { closed <- b.Close() }()
-	_, err := to.Write(bytes.Repeat([]byte{1}, 2*512))
+}
+
+// used counts the parts under way.
+func (q *ring) used() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.parts) - len(q.free)
+}
+
+// TestPartFails: a request of which parts fail ends with the error, after all of them; others
+// of its batch are done.
+func TestPartFails(t *testing.T) {
+	if !durable {
+		t.Skip("flushes do nothing")
+	}
+	b := openRing(t, 1024, nil)
+	require.NoError(t, os.Truncate(b.f.Name(), 8192+1536)) // within the second part of some
+	buf := aligned(t, 3*4096)
+	at := func(lba uint64, op Op, i int) *Request {
+		return &Request{Op: op, LBA: lba, Blocks: 8, Data: buf[i*4096:][:4096]}
+	}
+	for range 20 {
+		errs := doAll(b, at(0, Read, 0), at(16, Read, 1))
+		assert.NoError(t, errs[0])
+		assert.ErrorIs(t, errs[1], ErrRead)
+		assert.ErrorIs(t, errs[1], io.ErrUnexpectedEOF)
+		assert.ErrorIs(t, do(b, *at(24, Read, 0)), ErrRead, "all beyond the end")
+		assert.Zero(t, b.ring.used())
+	}
+	require.NoError(t, do(b, *at(16, Write, 1)), "it grows again")
+	require.NoError(t, do(b, *at(16, Read, 1)))
+
+	fd := b.fd
+	pipe(t, b) // its end for reading
+	errs := doAll(b, at(0, Write, 0), at(8, Write, 1), &Request{Op: Flush})
+	b.fd = fd
+	for _, err := range errs {
+		assert.ErrorIs(t, err, ErrWrite)
+	}
+	assert.Zero(t, b.ring.used())
+}
+
+// TestDoneAgainAtOnce: a request that a worker has to do again doesn't wait for the Done of
+// another one that came back together with it. Close relies on that.
+func TestDoneAgainAtOnce(t *testing.T) {
+	b := openRing(t, 0, nil)
+	_, to := pipe(t, b)
+	buf := aligned(t, 1024)
+	release, failed, over := make(chan struct{}), make(chan error, 1), make(chan struct{}, 2)
+	done := func(_ *Request, err error) {
+		if err != nil {
+			failed <- err
+		} else {
+			<-release
+		}
+		over <- struct{}{}
+	}
+	SubmitAll(b, []*Request{{Op: Read, Blocks: 1, Data: buf[:512], Done: done}, {Op: Read, Blocks: 1, Data: buf[512:], Done: done}})
+	require.Equal(t, 2, b.ring.used())
+	b.ring.mu.Lock() // so that they are found together
+	_, err := to.Write(make([]byte, 512))
 	require.NoError(t, err)
-	select {
-	case <-closed:
-		t.Fatal("closed with a request under way")
-	case <-time.After(20 * time.Millisecond):
-	}
-	require.NoError(t, to.Close()) // nothing for the third, which a worker tries in vain
-	errs := <-over
-	require.NoError(t, <-closed)
-	slices.SortFunc(errs, func(a, b error) int { return map[bool]int{a != nil: 1, b != nil: -1}[true] })
-	assert.NoError(t, errs[0])
-	assert.NoError(t, errs[1])
-	assert.ErrorIs(t, errs[2], ErrRead)
-	require.NoError(t, from.Close())
+	require.NoError(t, to.Close())
+	time.Sleep(20 * time.Millisecond)
+	b.ring.mu.Unlock()
+	var lookers sync.WaitGroup
+	assert.Eventually(t, func() bool {
+		// If only one was found, and it is the one that stays in Done, somebody has to look
+		// for the other.
+		lookers.Go(func() { doAll(b, &Request{Op: Discard}) })
+		return len(failed) == 1
+	}, 10*time.Second, 10*time.Millisecond)
+	close(release)
+	<-over
+	<-over
+	lookers.Wait()
+	assert.ErrorIs(t, <-failed, ErrRead)
 }
 
 // pipe has a file read from a pipe: reads are under way until something is written to it.

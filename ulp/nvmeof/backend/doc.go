@@ -4,8 +4,9 @@
 //
 // A [File] reads, writes and syncs by io_uring where the kernel has it: what is over when it was
 // submitted is reported there and then, in the goroutine that submitted it. Requests that come
-// together are submitted together, by [SubmitAll]: that is one system call. Everything else is done
-// by a few goroutines that may block.
+// together are submitted together, by [SubmitAll]: that is one system call. What is larger than the
+// disk takes at once goes to it in parts, by the same call: the kernel would rather split it on a thread
+// of its own. Everything else is done by a few goroutines that may block.
 //
 // A backend is asynchronous: [Backend.Submit] starts a [Request] and returns, and the
 // request's Done is called when it is over, from whatever goroutine that happens in.

@@ -85,7 +85,11 @@ func OpenFile(path string, cfg FileConfig) (_ *File, err error) {
 	n := cfg.Workers
 	if n <= 0 {
 		n = 32
-		b.ring = newRing(b, 256)
+		limit := 0
+		if b.direct {
+			limit = transferLimit(b.fd)
+		}
+		b.ring = newRing(b, 256, limit)
 	}
 	b.pool.start(n, b.do)
 	return b, nil
