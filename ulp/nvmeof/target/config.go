@@ -15,8 +15,8 @@ import (
 	"rdmarw/ulp/nvmeof/target/internal/core"
 )
 
-// Config says what a target serves. Only Subsystems must be given. It is not to be
-// changed while the target lives.
+// Config says what a target serves. Only Subsystems must be given, at least one. It is
+// not to be changed while the target lives.
 type Config struct {
 	Subsystems []Subsystem
 	// QueueDepth is the largest number of entries of a queue, 2 to 4096. Zero: 128. A
@@ -140,6 +140,8 @@ func (c *Config) setDefaults() error {
 		return fmt.Errorf("%d pollers", c.Pollers)
 	case c.HandshakeTimeout < 0:
 		return fmt.Errorf("handshake timeout of %v", c.HandshakeTimeout)
+	case len(c.Subsystems) == 0:
+		return errors.New("no subsystems")
 	}
 	return nil
 }
@@ -194,8 +196,10 @@ func newSubsystem(s *Subsystem) (*subsystem, error) {
 	slices.SortFunc(list, func(a, b Namespace) int { return int(int64(a.ID) - int64(b.ID)) })
 	for i, ns := range list {
 		switch {
-		case ns.ID == 0 || ns.ID >= nvme.AllNamespaces-1:
-			return nil, fmt.Errorf("subsystem %s: namespace id %d", s.NQN, ns.ID)
+		case ns.ID == 0:
+			return nil, fmt.Errorf("subsystem %s: namespace id 0: ids go from 1", s.NQN)
+		case ns.ID >= nvme.AllNamespaces-1:
+			return nil, fmt.Errorf("subsystem %s: namespace id %d: ids go to %d", s.NQN, ns.ID, uint32(nvme.AllNamespaces-2))
 		case i > 0 && list[i-1].ID == ns.ID:
 			return nil, fmt.Errorf("subsystem %s: two namespaces %d", s.NQN, ns.ID)
 		case ns.Backend == nil:

@@ -57,7 +57,9 @@ type Target struct {
 	watchDone chan struct{}
 }
 
-// New makes a target. It serves nobody yet.
+// New makes a target. It serves nobody yet. The error says what of cfg can't be: no
+// subsystems, a number out of its range, a name that is none or is there twice, a
+// namespace without a backend or with blocks that NVMe hosts wouldn't take.
 func New(cfg Config) (*Target, error) {
 	if err := cfg.setDefaults(); err != nil {
 		return nil, fmt.Errorf("target: %w", err)
