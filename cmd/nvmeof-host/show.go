@@ -9,7 +9,6 @@ import (
 	"unicode"
 
 	"rdmarw/ulp/nvmeof/host"
-	"rdmarw/ulp/nvmeof/nvme"
 )
 
 // plain is text of a target's, which may be anything, for a terminal.
@@ -35,35 +34,9 @@ func discover(ctx context.Context, o *options, p *program) (err error) {
 	w := tabwriter.NewWriter(p.stdout, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(w, "KIND\tTRANSPORT\tADDRESS\tPORT\tNQN")
 	for _, e := range entries {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", kindName(e.Subsystem), transportName(e.Transport), plain(e.Address), plain(e.Service), plain(e.NQN))
+		fmt.Fprintf(w, "%v\t%v\t%s\t%s\t%s\n", e.Subsystem, e.Transport, plain(e.Address), plain(e.Service), plain(e.NQN))
 	}
 	return w.Flush()
-}
-
-func kindName(k uint8) string {
-	switch k {
-	case nvme.EntryReferral:
-		return "referral"
-	case nvme.EntryNVM:
-		return "nvm"
-	case nvme.EntryDiscovery:
-		return "discovery"
-	}
-	return fmt.Sprint(k)
-}
-
-func transportName(t uint8) string {
-	switch t {
-	case nvme.TransportRDMA:
-		return "rdma"
-	case 2:
-		return "fc"
-	case 3:
-		return "tcp"
-	case 254:
-		return "loop"
-	}
-	return fmt.Sprint(t)
 }
 
 func identify(ctx context.Context, o *options, p *program) error {

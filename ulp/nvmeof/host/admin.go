@@ -163,7 +163,8 @@ func (c *Controller) Identify() nvme.Controller {
 	return c.last.id
 }
 
-// Capabilities returns the controller's property CAP, likewise.
+// Capabilities returns the controller's property CAP, as it was when it was last
+// connected.
 func (c *Controller) Capabilities() nvme.Capabilities {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -2,6 +2,7 @@ package nvme
 
 import (
 	"bytes"
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -386,4 +387,17 @@ func TestNQN(t *testing.T) {
 	for _, bad := range []string{"", "disk", "iqn.2014-08.org.example:disk", "nqn.2014-08.org.example:a b", "nqn.2014-08.org.example:" + string(make([]byte, 200))} {
 		assert.Error(t, CheckNQN(bad), bad)
 	}
+}
+
+// TestDiscoveryEntryText: an entry is told in words, whatever it holds.
+func TestDiscoveryEntryText(t *testing.T) {
+	e := DiscoveryEntry{Transport: TransportRDMA, Family: FamilyIPv4, Subsystem: EntryNVM, Service: "4420", NQN: "nqn.x", Address: "192.0.2.1", Provider: ProviderRoCEv2}
+	assert.Equal(t, "nvm nqn.x at rdma 192.0.2.1:4420 (RoCE v2)", e.String())
+	assert.Equal(t, "[nvm nqn.x at rdma 192.0.2.1:4420 (RoCE v2)]", fmt.Sprintf("%+v", []DiscoveryEntry{e}))
+	e = DiscoveryEntry{Transport: TransportTCP, Subsystem: EntryReferral, Service: "8009", NQN: "a\x1b[31mred\n", Address: "2001:db8::1"}
+	assert.Equal(t, `referral "a\x1b[31mred\n" at tcp [2001:db8::1]:8009`, e.String())
+	assert.Equal(t, "0  at 9 :", DiscoveryEntry{Transport: 9}.String())
+	assert.Equal(t, "ipv4 ipv6 7 discovery connected 2 InfiniBand RoCE iWARP not specified rdma-cm fc loop", fmt.Sprint(FamilyIPv4, " ", FamilyIPv6, " ", AddressFamily(7), " ",
+		EntryDiscovery, " ", QueuesConnected, " ", QueuePairType(2), " ", ProviderIB, " ", ProviderRoCE, " ", ProviderIWARP, " ", ProviderNone, " ", ManagementRDMACM,
+		" ", TransportFC, " ", TransportLoop))
 }

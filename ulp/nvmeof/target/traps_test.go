@@ -489,7 +489,7 @@ func TestHostList(t *testing.T) {
 			require.NoError(t, e.Decode(b[1024:]))
 			assert.Equal(t, "target", e.Address)
 			assert.Equal(t, "4420", e.Service)
-			assert.Equal(t, uint8(nvme.ProviderRoCEv2), e.Provider)
+			assert.Equal(t, nvme.ProviderRoCEv2, e.Provider)
 		}
 		return header.Records
 	}

@@ -514,8 +514,8 @@ func TestDiscovery(t *testing.T) {
 			require.NoError(t, e.Decode(b[1024*(i+1):]))
 			assert.Equal(t, nqn, e.NQN)
 			assert.Equal(t, "192.0.2.1", e.Address)
-			assert.Equal(t, uint8(nvme.EntryNVM), e.Subsystem)
-			assert.Equal(t, uint8(nvme.ManagementRDMACM), e.Management)
+			assert.Equal(t, nvme.EntryNVM, e.Subsystem)
+			assert.Equal(t, nvme.ManagementRDMACM, e.Management)
 		}
 		assert.Equal(t, fail(nvme.InvalidField), c.PlanAdmin(command(nvme.Identify, uint32(nvme.CNSActiveList), 0, keyed(4096)), start))
 		assert.Equal(t, fail(nvme.InvalidOpcode), c.PlanAdmin(command(nvme.Abort, 0, 0, keyed(0)), start))
