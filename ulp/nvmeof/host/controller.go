@@ -332,9 +332,12 @@ func (c *Controller) Poll() error {
 }
 
 // AddRegion makes memory usable for requests. It must allow windows
-// (transport.BindWindow), and writes (transport.LocalWrite) to be read into. It may
-// block. See transport.PD.
+// (transport.BindWindow), also where the device has none: transport.ErrAccess; and writes
+// (transport.LocalWrite) to be read into. It may block. See transport.PD.
 func (c *Controller) AddRegion(r *transport.Region) error {
+	if r.Access()&transport.BindWindow == 0 {
+		return fmt.Errorf("a region for requests needs transport.BindWindow: %w", transport.ErrAccess)
+	}
 	c.regionsMu.Lock()
 	defer c.regionsMu.Unlock()
 	if c.regions == nil {

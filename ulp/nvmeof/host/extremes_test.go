@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"testing"
 
+	"rdmarw/transport"
 	"rdmarw/ulp/nvmeof/host"
 	"rdmarw/ulp/nvmeof/nvme"
 	"rdmarw/ulp/nvmeof/target"
@@ -63,4 +64,17 @@ func nvmeRanges(n int) (all []nvme.Range) {
 		all = append(all, nvme.Range{LBA: uint64(8 * i), Blocks: 8})
 	}
 	return all
+}
+
+// TestRegionWithoutWindows: what would fail on some devices, at the first command, is refused
+// on all of them.
+func TestRegionWithoutWindows(t *testing.T) {
+	everywhere(t, func(t *testing.T, at place) {
+		r := newRig(t, at, target.Config{})
+		c := r.connect(host.Config{})
+		m, err := r.dev.NewRegion(transport.RegionConfig{Size: 4096, Access: transport.LocalWrite})
+		require.NoError(t, err)
+		assert.ErrorIs(t, c.AddRegion(m), transport.ErrAccess)
+		assert.NoError(t, m.Close(), "nothing keeps it")
+	})
 }
