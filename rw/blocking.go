@@ -63,10 +63,11 @@ var waiters = sync.Pool{New: func() any {
 // back. So when Do returns, the buffers are the caller's again in any case: even if
 // nobody polls, which its error says then ([ErrNotPolled], beside ctx's).
 //
-// With an exclusive poller nobody else polls: [ErrExclusive], and nothing is done.
+// With an exclusive poller nobody else polls: [ErrExclusive], and nothing is done. Nor does
+// anybody on a stepped simulation: transport.ErrDeadlock.
 func (ep *Endpoint) Do(ctx context.Context, cs ...*Context) error {
-	if ep.poller.mu.off {
-		return fmt.Errorf("a call that blocks: use Submit and Poll: %w", ErrExclusive)
+	if err := ep.poller.mayWait(); err != nil {
+		return fmt.Errorf("a call that blocks: use Submit and Poll: %w", err)
 	}
 	w := waiters.Get().(*waiter)
 	w.left.Store(int32(len(cs)))

@@ -27,6 +27,15 @@
 // enough. Poll makes progress. None of the three blocks. [Endpoint.Read],
 // [Endpoint.Write] and [Endpoint.Do] block, on top of them.
 //
+// # Stepped
+//
+// Whoever writes a protocol tests it best in one goroutine, on a simulated fabric that moves by
+// steps: each run with the same seed is the same, deadlines included, and a failure comes
+// again. It takes sim.Config{Stepped: true}, a PollerConfig with Workers: -1 and Now:
+// fabric.Clock(), and Fabric.RunUntil to poll all sides and step in turn; the calls that wait
+// for somebody else to poll (Read, Write, Do, Close) are refused there, with
+// transport.ErrDeadlock: it is Submit and StartClose. See the example "Stepped".
+//
 // # Failures
 //
 // The first request that fails takes its queue pair along (that is how RC works).

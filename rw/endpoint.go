@@ -292,15 +292,16 @@ func (ep *Endpoint) Fail(cause error) {
 // endpoint all the same, and [ErrNotPolled] says so. Closing twice is harmless.
 //
 // With an exclusive poller it can't wait: it does what StartClose does, and returns
-// [ErrExclusive] unless that was all.
+// [ErrExclusive] unless that was all; likewise transport.ErrDeadlock on a stepped
+// simulation.
 func (ep *Endpoint) Close() error {
 	ep.StartClose()
-	if ep.poller.mu.off {
+	if err := ep.poller.mayWait(); err != nil {
 		select {
 		case <-ep.closed:
 			return ep.closeErr
 		default:
-			return fmt.Errorf("close: poll until Closed() is: %w", ErrExclusive)
+			return fmt.Errorf("close: poll until Closed() is: %w", err)
 		}
 	}
 	seen := ep.poller.lookOut()

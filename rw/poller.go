@@ -68,6 +68,7 @@ type Poller struct {
 	workers workers
 	spin    time.Duration
 	swept   func()
+	stepped bool        // the devices are for one goroutine
 	waiting atomic.Bool // somebody is in Wait, or about to be
 
 	mu        mutex
@@ -108,6 +109,9 @@ func NewPoller(dev transport.Device, entries int, cfg PollerConfig) (*Poller, er
 	}
 	p := &Poller{cq: cq, entries: entries, now: cfg.Now, spin: cfg.Spin, swept: cfg.Swept, endpoints: make(map[*Endpoint]struct{}), sharing: make(map[uint32]*Endpoint)}
 	p.mu.off = cfg.Exclusive
+	if s, ok := dev.(transport.Stepped); ok {
+		p.stepped = s.Stepped()
+	}
 	if p.now == nil {
 		p.now = time.Now
 	}

@@ -3,6 +3,7 @@ package rw
 import (
 	"fmt"
 
+	"rdmarw/mrpool"
 	"rdmarw/transport"
 )
 
@@ -36,6 +37,17 @@ type Sizes struct {
 	ReadDepth int
 	// FastMRs, SyncMRs and Windows are what the endpoint adds to its pool.
 	FastMRs, SyncMRs, Windows int
+}
+
+// Queues are the queue sizes to ask for, for EndpointConfig.
+func (s Sizes) Queues() transport.QueueCaps {
+	return transport.QueueCaps{MaxSendWR: s.MaxSendWR, MaxRecvWR: s.MaxRecvWR}
+}
+
+// Pool configures a pool for one endpoint. A pool that more of them share needs the counts of
+// all.
+func (s Sizes) Pool() mrpool.Config {
+	return mrpool.Config{FastMRs: s.FastMRs, SyncMRs: s.SyncMRs, Windows: s.Windows}
 }
 
 // Size computes the sizes for a workload on a device. sendSGE is the number of SGEs

@@ -34,10 +34,10 @@ func sizesSuffice(t *testing.T, profile string, w rw.Workload, seed uint64) {
 	p.listen, err = devB.Listen(addr)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, p.listen.Close()) })
-	pool, err := mrpool.New(p.a.pd, mrpool.Config{FastMRs: sizes.FastMRs, SyncMRs: sizes.SyncMRs, Windows: sizes.Windows})
+	pool, err := mrpool.New(p.a.pd, sizes.Pool())
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, pool.Close()) })
-	a, b := p.dial(t, rw.EndpointConfig{Pool: pool, QueueCaps: transport.QueueCaps{MaxSendWR: sizes.MaxSendWR, MaxRecvWR: sizes.MaxRecvWR}},
+	a, b := p.dial(t, rw.EndpointConfig{Pool: pool, QueueCaps: sizes.Queues()},
 		rw.EndpointConfig{})
 	var x rw.Exposure
 	remote := p.b.expose(b, &x, []transport.Piece{p.b.region.Piece(0, 64<<10)}, mrpool.ReadSource|mrpool.WriteSink)

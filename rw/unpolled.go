@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"time"
+
+	"rdmarw/transport"
 )
 
 // Calls that wait for others to poll keep their word when nobody does: once their time is
@@ -11,6 +13,17 @@ import (
 
 // ownPoll is how long such a call sleeps between two looks.
 const ownPoll = 2 * time.Millisecond
+
+// mayWait refuses calls that would wait for others to poll where there are none.
+func (p *Poller) mayWait() error {
+	switch {
+	case p.mu.off:
+		return ErrExclusive
+	case p.stepped:
+		return fmt.Errorf("one goroutine polls and steps the fabric (Fabric.RunUntil): %w", transport.ErrDeadlock)
+	}
+	return nil
+}
 
 // forever is longer than anybody waits.
 const forever = time.Duration(math.MaxInt64)

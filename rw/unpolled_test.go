@@ -153,3 +153,30 @@ func TestACallThatNobodyPollsForLeavesTheQueue(t *testing.T) {
 	}
 	require.NoError(t, ep.Close(), "nothing was under way")
 }
+
+// In one goroutine nobody else polls: calls that would wait are refused, and have done
+// nothing.
+func TestCallsThatWaitAreRefusedInStepped(t *testing.T) {
+	fabric := sim.New(sim.Config{Stepped: true})
+	defer fabric.Close()
+	cfg := rw.PollerConfig{Workers: -1, Now: fabric.Clock()}
+	a, b := newExampleSide(fabric, "rxe", "a", cfg), newExampleSide(fabric, "rxe", "b", cfg)
+	listener, err := b.dev.Listen("b:1")
+	require.NoError(t, err)
+	defer listener.Close()
+	conn, err := a.dev.Resolve(t.Context(), "b:1")
+	require.NoError(t, err)
+	ep := a.endpoint(conn)
+	_, err = ep.Connect(t.Context(), transport.ConnParams{})
+	require.ErrorIs(t, err, transport.ErrTimeout, "nobody accepts")
+
+	err = ep.Write(t.Context(), []transport.Piece{a.region.Piece(0, 8)}, transport.Remote{Len: 8})
+	require.ErrorIs(t, err, transport.ErrDeadlock)
+	require.ErrorIs(t, ep.Close(), transport.ErrDeadlock)
+	poll := func() error {
+		_, err := a.poller.Poll(nil)
+		return err
+	}
+	require.NoError(t, fabric.RunUntil(func() bool { return ep.Close() == nil }, poll))
+	require.NoError(t, a.poller.Close())
+}

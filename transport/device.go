@@ -36,6 +36,14 @@ type Device interface {
 	Close() error
 }
 
+// Stepped is what those simulated devices implement that move only when the one goroutine
+// that uses them says so: who would wait there for another to do something can be told so.
+type Stepped interface {
+	Device
+	// Stepped reports whether the device is one of those.
+	Stepped() bool
+}
+
 // EventKind tells what an [Event] is about.
 type EventKind uint8
 

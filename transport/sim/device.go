@@ -45,7 +45,7 @@ type Device struct {
 	stats     Stats
 }
 
-var _ transport.Device = (*Device)(nil)
+var _ transport.Stepped = (*Device)(nil)
 
 func newDevice(f *Fabric, p Profile, name string, index int) *Device {
 	d := &Device{
@@ -74,6 +74,9 @@ func (d *Device) Caps() *transport.Caps { return &d.caps }
 
 // Profile returns the device's profile.
 func (d *Device) Profile() Profile { return d.profile }
+
+// Stepped reports whether the fabric moves only when it is told to. See [transport.Stepped].
+func (d *Device) Stepped() bool { return d.fabric.stepped }
 
 // Events delivers what happens outside of any completion.
 func (d *Device) Events() <-chan transport.Event { return d.events }

@@ -12,9 +12,17 @@
 //
 // A stepped fabric moves only when told to, in virtual time. Its seed
 // determines everything that happens, to the byte of its event log. It is for
-// one goroutine, and calls that wait move the fabric themselves. A free-running
+// one goroutine, and calls that wait move the fabric themselves (transport.ErrDeadlock if in vain). A free-running
 // fabric has one goroutine, whatever the number of queue pairs, and takes no
 // account of latencies, only of timeouts.
+//
+// # Stepped
+//
+// In a stepped test one goroutine has all sides, and whatever it does is repeated exactly by
+// the next run with the same seed. It makes the calls that don't wait, polls each side in turn,
+// and has the fabric do one thing in between; [Fabric.RunUntil] is that loop, and ends when
+// nothing can happen any more. Clocks are virtual: give [Fabric.Clock] to what has deadlines.
+// The recipe for users of package rw, whole, is the example "Stepped" of that package.
 //
 // # Profiles
 //
