@@ -126,6 +126,30 @@ func TestLossTimeout(t *testing.T) {
 	}
 }
 
+// TestStatesOfRequest: what Submit says of a request that isn't prepared, is under way, or is
+// over.
+func TestStatesOfRequest(t *testing.T) {
+	s := newStepped(t, "mlx5-kernel", sim.Config{})
+	c, ns := s.connect(s.config())
+	m := region(t, c, 8192)
+	io := host.IO{Op: host.Read, Data: []transport.Piece{m.Piece(0, 8192)}}
+	over := false
+	r := host.Request{OnDone: func(*host.Request) { over = true }}
+	assert.ErrorIs(t, c.Submit(&r), host.ErrNotPrepared)
+	require.NoError(t, ns.Prepare(&r, io))
+	require.NoError(t, c.Submit(&r))
+	assert.ErrorIs(t, c.Submit(&r), host.ErrInUse)
+	assert.ErrorIs(t, ns.Prepare(&r, io), host.ErrInUse)
+	for !over {
+		require.NoError(t, c.Poll())
+		require.NoError(t, s.move())
+	}
+	require.NoError(t, r.Err())
+	assert.ErrorIs(t, c.Submit(&r), host.ErrNotPrepared)
+	require.NoError(t, ns.Prepare(&r, io))
+	require.NoError(t, c.Submit(&r))
+}
+
 // TestDiscoverWithoutKeepAlive: who asks once and goes doesn't ask for a connection that
 // stays, which older discovery controllers refuse.
 func TestDiscoverWithoutKeepAlive(t *testing.T) {
