@@ -103,7 +103,7 @@ func (a *association) orLost(err error) error {
 func (a *association) execute(ctx context.Context, name string, cmd nvme.Command) (uint64, error) {
 	c := calls.Get().(*call)
 	defer c.free()
-	if err := c.prepare(name, cmd, nil, 0); err != nil {
+	if err := c.prepare(nil, name, cmd, nil, 0); err != nil {
 		return 0, err
 	}
 	err := a.do(ctx, a.admin, c)
@@ -124,7 +124,7 @@ func (a *association) transact(ctx context.Context, q *queue, name string, cmd n
 	}
 	c := calls.Get().(*call)
 	defer c.free()
-	if err := c.prepare(name, cmd, []transport.Piece{a.memory.Piece(0, uint32(n))}, uint64(n)); err != nil {
+	if err := c.prepare(nil, name, cmd, []transport.Piece{a.memory.Piece(0, uint32(n))}, uint64(n)); err != nil {
 		return 0, err
 	}
 	err := a.do(ctx, q, c)

@@ -101,8 +101,8 @@ func (c *Controller) associate(ctx context.Context, limit time.Duration) (*assoc
 	return a, err
 }
 
-// connect connects the admin queue, asks the controller what it is, and connects the I/O
-// queues.
+// connect connects the admin queue, asks the controller what it is, connects the I/O
+// queues, and looks whether the namespaces are still the same.
 func (a *association) connect(ctx context.Context) (err error) {
 	c := a.c
 	a.memory, err = c.cfg.Device.NewRegion(transport.RegionConfig{Size: adminMemory, Access: transport.LocalWrite | transport.BindWindow})
@@ -123,7 +123,10 @@ func (a *association) connect(ctx context.Context) (err error) {
 	}
 	// That may take longer than the keep alive timeout.
 	defer a.startTicking()()
-	return a.connectIO(ctx)
+	if err := a.connectIO(ctx); err != nil {
+		return err
+	}
+	return a.recognize(ctx)
 }
 
 // startTicking has the clock looked at until the function that it returns is called.
@@ -437,7 +440,7 @@ func (a *association) tick(now time.Time) {
 			a.fail(r.err)
 		}
 	}
-	a.keepAlive.prepare("keep alive", nvme.Command{Opcode: nvme.KeepAlive}, nil, 0)
+	a.keepAlive.prepare(nil, "keep alive", nvme.Command{Opcode: nvme.KeepAlive}, nil, 0)
 	select {
 	case i := <-a.admin.free:
 		if err := a.admin.start(i, &a.keepAlive, cfg.KeepAlive); err != nil {

@@ -28,6 +28,9 @@ type Controller struct {
 	regionsMu sync.Mutex
 	regions   map[*transport.Region]bool // nil when closed
 
+	namespacesMu sync.Mutex
+	namespaces   map[uint32]*Namespace // that somebody may be using
+
 	life  context.Context // ends when the controller is closed
 	die   func()
 	ended chan struct{} // closed when the goroutine of run is
@@ -62,7 +65,7 @@ func connect(ctx context.Context, addr, nqn string, cfg Config, discovery bool) 
 		return fail(err)
 	}
 	c := &Controller{cfg: cfg, addr: addr, nqn: nqn, discovery: discovery, regions: make(map[*transport.Region]bool),
-		ended: make(chan struct{}), changed: make(chan struct{})}
+		namespaces: make(map[uint32]*Namespace), ended: make(chan struct{}), changed: make(chan struct{})}
 	c.life, c.die = context.WithCancel(context.Background())
 	if c.pool, err = c.newPool(); err != nil {
 		return fail(err)
@@ -165,10 +168,8 @@ func (c *Controller) recover(lost *association) *association {
 			c.set(lost, false, ErrClosed)
 			return nil
 		}
-		var refused *CommandError
-		final := errors.As(err, &refused) && refused.Status&nvme.DNR != 0
 		// Giving up now and not in the middle of a pause after which there is no time left.
-		if left = until.Sub(c.cfg.Now()) - c.cfg.ReconnectDelay; final || left <= 0 {
+		if left = until.Sub(c.cfg.Now()) - c.cfg.ReconnectDelay; refused(err) || left <= 0 {
 			c.set(lost, false, fmt.Errorf("%w; and could not be made anew: %w", cause, err))
 			return nil
 		}
@@ -263,10 +264,10 @@ func (c *Controller) again(ctx context.Context, f func(*association) error) erro
 
 // Submit sends a prepared request on the I/O queue that is next, without waiting. If
 // it returns an error, nothing was sent and the request is still prepared: [ErrFull] if
-// all queues are, [ErrLost] while there is no connection, or what memory can't be
-// exposed for. [ErrInUse] is a request that is under way, [ErrNotPrepared] one that is to
-// be prepared first, each time. A request isn't sent again when the connection is lost: it
-// ends with ErrLost.
+// all queues are, [ErrLost] while there is no connection, [ErrChanged] if its namespace is
+// another by now, or what memory can't be exposed for. [ErrInUse] is a request that is under
+// way, [ErrNotPrepared] one that is to be prepared first, each time. A request isn't sent
+// again when the connection is lost: it ends with ErrLost.
 //
 // On devices where exposing memory is a call (Caps.MapBlocks) that call is made here.
 func (c *Controller) Submit(r *Request) error {
@@ -284,6 +285,10 @@ func (c *Controller) Submit(r *Request) error {
 		return err
 	case !up:
 		return ErrLost
+	}
+	// Looked at after the association was: before that was up, its namespaces were compared.
+	if err := r.ns.Err(); err != nil {
+		return err
 	}
 	first := a.next.Add(1)
 	for k := range a.io {

@@ -45,6 +45,10 @@
 // stops working on what it had got: a write that is sent again may be overtaken by its
 // first self, as with Linux's host.
 //
+// Before anything else goes out on a new connection, the namespaces that were asked for are
+// compared with what is there now. A [Namespace] that has become another one, or has other
+// blocks or fewer, ends with [ErrChanged]; the others go on.
+//
 // # How it is built
 //
 // A [Controller] has an association at a time: admin queue, I/O queues, and a poller for

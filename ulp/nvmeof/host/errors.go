@@ -15,6 +15,9 @@ var (
 	ErrLost = errors.New("connection to the controller lost")
 	// ErrClosed: the controller was closed here.
 	ErrClosed = errors.New("controller closed")
+	// ErrChanged: under the namespace's number there is another one by now, or none, or its
+	// blocks are others. This Namespace is of no use any more.
+	ErrChanged = errors.New("the namespace is not what it was: ask Controller.Namespace again for what is there now")
 	// ErrTimeout: a command, or a keep alive, was not answered in time.
 	ErrTimeout = errors.New("the controller does not answer")
 	// ErrProtocol: the controller sent what the specification forbids.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	stdio "io"
+	"sync/atomic"
 
 	"rdmarw/transport"
 	"rdmarw/ulp/nvmeof/nvme"
@@ -21,46 +22,56 @@ import (
 // If the connection is lost meanwhile they wait for another and send their commands
 // again: what was not answered may have been carried out already, and a controller that
 // is slow to notice may still be at it, as with any NVMe host.
+//
+// When a connection was made anew, the controller is asked whether the namespace is still
+// the same before any command goes to it: the same UUID, NGUID and EUI64, as far as it has
+// them; blocks of the same size; and not fewer of them. If not, the Namespace is at its end
+// ([ErrChanged]), for calls that were waiting, too: what they meant isn't there any more.
+// Without identifiers another disk of the same geometry, or a larger one, passes for the
+// same. A namespace that has grown is as large as it says now.
 type Namespace struct {
-	c     *Controller
-	id    uint32
-	info  nvme.Namespace
-	shift uint8
+	c        *Controller
+	id       uint32
+	identity identity
+	info     atomic.Pointer[nvme.Namespace] // the newest
+	err      atomic.Pointer[error]          // why it is at its end
 }
 
-// Namespace asks the controller about a namespace. It matches [ErrUnsupported] if its
-// blocks have metadata, or a size that isn't 512 bytes to 64 KiB.
-func (c *Controller) Namespace(ctx context.Context, id uint32) (*Namespace, error) {
-	ns := &Namespace{c: c, id: id}
-	cmd := nvme.Command{Opcode: nvme.Identify, NSID: id, CDW10: uint32(nvme.CNSNamespace)}
-	if err := c.fetch(ctx, fmt.Sprintf("identify namespace %d", id), cmd, nvme.IdentifyLen, ns.info.Decode); err != nil {
-		return nil, err
-	}
-	ns.shift = ns.info.BlockShift()
-	switch {
-	case ns.info.Size == 0:
-		return nil, fmt.Errorf("namespace %d isn't active: %w", id, nvme.InvalidNamespace)
-	case ns.shift < 9 || ns.shift > 16:
-		return nil, fmt.Errorf("namespace %d has blocks of 2^%d bytes: %w", id, ns.shift, ErrUnsupported)
-	case ns.info.Formats[ns.info.Format].Metadata != 0:
-		return nil, fmt.Errorf("namespace %d has metadata: %w", id, ErrUnsupported)
-	case ns.info.Size > 1<<62>>ns.shift:
-		return nil, fmt.Errorf("%w: namespace %d has %d blocks", ErrProtocol, id, ns.info.Size)
-	}
-	return ns, nil
+// Namespace asks the controller about a namespace. As long as that is the same, so is what
+// is returned; and if it is another, the Namespace that there was is at its end
+// ([ErrChanged]). It matches [ErrUnsupported] if its blocks have metadata, or a size that
+// isn't 512 bytes to 64 KiB.
+func (c *Controller) Namespace(ctx context.Context, id uint32) (ns *Namespace, err error) {
+	err = c.again(ctx, func(a *association) error {
+		s, err := a.identify(ctx, id)
+		if err == nil {
+			ns, err = c.handOut(a, id, s)
+		}
+		return err
+	})
+	return ns, err
 }
 
 // ID returns the namespace's id.
 func (ns *Namespace) ID() uint32 { return ns.id }
 
-// Info returns what the controller says about the namespace.
-func (ns *Namespace) Info() nvme.Namespace { return ns.info }
+// Info returns what the controller says about the namespace: as it was asked when it was
+// last connected, or by [Controller.Namespace].
+func (ns *Namespace) Info() nvme.Namespace { return *ns.info.Load() }
+
+// Err returns why the namespace is at its end, which matches [ErrChanged], or nil.
+func (ns *Namespace) Err() error {
+	if err := ns.err.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
 
 // BlockSize is in bytes.
-func (ns *Namespace) BlockSize() int { return 1 << ns.shift }
+func (ns *Namespace) BlockSize() int { return 1 << ns.identity.shift }
 
-// Size is in bytes.
-func (ns *Namespace) Size() int64 { return int64(ns.info.Size) << ns.shift }
+// Size is in bytes. It never gets smaller.
+func (ns *Namespace) Size() int64 { return int64(ns.info.Load().Size) << ns.identity.shift }
 
 // Op is an operation on a namespace. Zero is none: NVMe's own opcode 0 is Flush, and an
 // operation that was forgotten is not to pass for that.
@@ -115,9 +126,12 @@ type IO struct {
 // posts nothing. Data is kept until the request is over.
 //
 // Errors match [ErrInUse], [ErrUnaligned], [ErrTooLarge] for what one command can't do,
-// nvme.LBAOutOfRange, or transport.ErrInvalid for no Op, nothing to move, or data of an
-// operation that has none.
+// [ErrChanged], nvme.LBAOutOfRange, or transport.ErrInvalid for no Op, nothing to move, or
+// data of an operation that has none.
 func (ns *Namespace) Prepare(r *Request, io IO) error {
+	if err := ns.Err(); err != nil {
+		return err
+	}
 	switch {
 	case io.Op == 0:
 		return fmt.Errorf("an IO without Op, such as host.Read: %w", transport.ErrInvalid)
@@ -131,7 +145,7 @@ func (ns *Namespace) Prepare(r *Request, io IO) error {
 	name := ops[io.Op].name
 	cmd := nvme.Command{Opcode: ops[io.Op].opcode, NSID: ns.id}
 	if io.Op == Flush {
-		return r.prepare(name, cmd, nil, 0)
+		return r.prepare(ns, name, cmd, nil, 0)
 	}
 	var bytes uint64
 	blocks := uint64(io.Blocks)
@@ -140,7 +154,7 @@ func (ns *Namespace) Prepare(r *Request, io IO) error {
 		if bytes%uint64(ns.BlockSize()) != 0 {
 			return fmt.Errorf("%s of %d bytes, blocks have %d: %w", name, bytes, ns.BlockSize(), ErrUnaligned)
 		}
-		blocks = bytes >> ns.shift
+		blocks = bytes >> ns.identity.shift
 		if n, _ := ns.reach(io.Data, bytes); n != bytes {
 			return fmt.Errorf("%s of %d bytes in %d pieces, of which one command moves %d: %w", name, bytes, len(io.Data), n, ErrTooLarge)
 		}
@@ -158,13 +172,13 @@ func (ns *Namespace) Prepare(r *Request, io IO) error {
 	if io.FUA && (io.Op == Write || io.Op == WriteZeroes) {
 		cmd.CDW12 |= nvme.FUA
 	}
-	return r.prepare(name, cmd, io.Data, bytes)
+	return r.prepare(ns, name, cmd, io.Data, bytes)
 }
 
 // within refuses blocks that there aren't.
 func (ns *Namespace) within(name string, lba, blocks uint64) error {
-	if blocks > ns.info.Size || lba > ns.info.Size-blocks {
-		return fmt.Errorf("%s of %d blocks at %d, there are %d: %w", name, blocks, lba, ns.info.Size, nvme.LBAOutOfRange)
+	if size := ns.info.Load().Size; blocks > size || lba > size-blocks {
+		return fmt.Errorf("%s of %d blocks at %d, there are %d: %w", name, blocks, lba, size, nvme.LBAOutOfRange)
 	}
 	return nil
 }
@@ -172,14 +186,15 @@ func (ns *Namespace) within(name string, lba, blocks uint64) error {
 // reach returns how many bytes of a list one command moves: all of them if it can.
 func (ns *Namespace) reach(list []transport.Piece, bytes uint64) (n uint64, next transport.Cursor) {
 	lim := ns.c.limit()
-	lim.most = min(lim.most, 1<<16<<ns.shift)
+	lim.most = min(lim.most, 1<<16<<ns.identity.shift)
 	return lim.covers(list, transport.Cursor{}, uint64(ns.BlockSize()))
 }
 
 // Read reads whole blocks, from lba on, into memory.
 //
 // Errors match an [nvme.Status], nvme.LBAOutOfRange among them, [ErrUnaligned],
-// [ErrLost] if there is no connection and none can be made, [ErrClosed], or ctx's. When
+// [ErrLost] if there is no connection and none can be made, [ErrChanged], [ErrClosed], or
+// ctx's. When
 // ctx ends, a command that isn't answered within CancelGrace costs the connection: there
 // is no other way to get its memory back.
 func (ns *Namespace) Read(ctx context.Context, lba uint64, list ...transport.Piece) error {
@@ -208,13 +223,13 @@ func (ns *Namespace) transfer(ctx context.Context, io IO) error {
 	defer c.free()
 	list := io.Data
 	lim := ns.c.limit()
-	lim.most = min(lim.most, 1<<16<<ns.shift)
+	lim.most = min(lim.most, 1<<16<<ns.identity.shift)
 	left := length(list)
 	if left == 0 || left%uint64(ns.BlockSize()) != 0 {
 		return ns.Prepare(&c.Request, io) // says what is wrong
 	}
 	// What can't be moved whole isn't begun.
-	if err := ns.within(io.Op.String(), io.LBA, left>>ns.shift); err != nil {
+	if err := ns.within(io.Op.String(), io.LBA, left>>ns.identity.shift); err != nil {
 		return err
 	}
 	for from, rest := (transport.Cursor{}), left; rest > 0; {
@@ -233,7 +248,7 @@ func (ns *Namespace) transfer(ctx context.Context, io IO) error {
 		if err := ns.do(ctx, c, io); err != nil {
 			return err
 		}
-		io.LBA += n >> ns.shift
+		io.LBA += n >> ns.identity.shift
 		left -= n
 		from = next
 	}
@@ -287,6 +302,9 @@ func (ns *Namespace) Discard(ctx context.Context, ranges ...nvme.Range) error {
 		}
 	}
 	return ns.c.again(ctx, func(a *association) error {
+		if err := ns.Err(); err != nil {
+			return err
+		}
 		q := a.io[int(a.next.Add(1))%len(a.io)]
 		_, err := a.transact(ctx, q, "discard", cmd, len(ranges)*nvme.RangeLen, put, nil)
 		return err
@@ -312,7 +330,7 @@ func (ns *Namespace) ReadAt(p []byte, off int64) (n int, err error) {
 			skip := int(off & int64(ns.BlockSize()-1))
 			k := min(len(p)-n, size-skip)
 			whole := (skip + k + ns.BlockSize() - 1) &^ (ns.BlockSize() - 1)
-			if err := ns.Read(ctx, uint64(off)>>ns.shift, r.Piece(uint64(at), uint32(whole))); err != nil {
+			if err := ns.Read(ctx, uint64(off)>>ns.identity.shift, r.Piece(uint64(at), uint32(whole))); err != nil {
 				return 0, err
 			}
 			return copy(p[n:n+k], r.Bytes()[at+skip:]), nil
@@ -338,7 +356,7 @@ func (ns *Namespace) WriteAt(p []byte, off int64) (n int, err error) {
 	for n < len(p) {
 		k, err := ns.c.copies.with(ctx, ns.c, func(r *transport.Region, at, size int) (int, error) {
 			k := copy(r.Bytes()[at:at+size], p[n:])
-			return k, ns.Write(ctx, uint64(off)>>ns.shift, r.Piece(uint64(at), uint32(k)))
+			return k, ns.Write(ctx, uint64(off)>>ns.identity.shift, r.Piece(uint64(at), uint32(k)))
 		})
 		if err != nil {
 			return n, err

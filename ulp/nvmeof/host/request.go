@@ -20,6 +20,7 @@ type Request struct {
 	// up everything else.
 	OnDone func(*Request)
 
+	ns     *Namespace // nil: it is to the controller itself
 	cmd    nvme.Command
 	data   []transport.Piece
 	bytes  uint32
@@ -35,13 +36,14 @@ const (
 	requestSubmitted
 )
 
-// prepare readies the request for a command with data in a list.
-func (r *Request) prepare(name string, cmd nvme.Command, data []transport.Piece, bytes uint64) error {
+// prepare readies the request for a command with data in a list; ns is nil if it isn't to
+// a namespace.
+func (r *Request) prepare(ns *Namespace, name string, cmd nvme.Command, data []transport.Piece, bytes uint64) error {
 	if r.state.Load() == requestSubmitted {
 		return ErrInUse
 	}
 	cmd.Flags = nvme.FlagSGL
-	r.cmd, r.data, r.bytes, r.name = cmd, data, uint32(bytes), name
+	r.ns, r.cmd, r.data, r.bytes, r.name = ns, cmd, data, uint32(bytes), name
 	r.err, r.result = nil, 0
 	r.state.Store(requestPrepared)
 	return nil
