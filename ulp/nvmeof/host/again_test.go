@@ -60,6 +60,53 @@ func TestCloseWhileConnecting(t *testing.T) {
 	}
 }
 
+// TestSmallerTransfersBehindReconnect: a call goes on when one command on the connection that
+// it waited for moves less than on the one that was lost.
+func TestSmallerTransfersBehindReconnect(t *testing.T) {
+	r := newRig(t, simulated(t, "rxe"), target.Config{MaxTransfer: 1 << 20})
+	c := r.connect(host.Config{ReconnectDelay: 10 * time.Millisecond})
+	ns, err := c.Namespace(timeout(t), 1)
+	require.NoError(t, err)
+	m := region(t, c, 1<<20)
+	for i := range m.Bytes() {
+		m.Bytes()[i] = byte(i ^ i>>8 ^ i>>16)
+	}
+	want := bytes.Clone(m.Bytes())
+	r.shutdown()
+	written := make(chan error, 1)
+	go func() { written <- ns.Write(timeout(t), 0, m.Piece(0, 1<<20)) }()
+	time.Sleep(20 * time.Millisecond)
+	r.cfg.MaxTransfer = 64 << 10
+	r.serve()
+	require.NoError(t, <-written)
+	require.Equal(t, 64<<10, c.MaxTransfer())
+	clear(m.Bytes())
+	require.NoError(t, ns.Read(timeout(t), 0, m.Piece(0, 1<<20)))
+	assert.True(t, bytes.Equal(want, m.Bytes()))
+}
+
+// TestTransfersBelowBlockBehindReconnect: where that is less than a block, the call ends.
+func TestTransfersBelowBlockBehindReconnect(t *testing.T) {
+	s := newStepped(t, "rxe", sim.Config{})
+	mdts := byte(4)
+	s.data = func(cmd *nvme.Command, page []byte) {
+		if nvme.CNS(cmd.CDW10) == nvme.CNSController {
+			page[77] = mdts
+		}
+		identified(func(info *nvme.Namespace) { info.Size, info.Formats[0].Shift = 16, 16 })(cmd, page)
+	}
+	cfg := s.config()
+	cfg.CommandTimeout = time.Second
+	c, ns := s.connect(cfg)
+	m := region(t, c, 64<<10)
+	require.NoError(t, ns.Write(context.Background(), 0, m.Piece(0, 64<<10)))
+	s.answer = func(cmd *nvme.Command, _ *fakeAnswer) bool { return cmd.Opcode != nvme.Write }
+	mdts = 3
+	err := ns.Write(context.Background(), 0, m.Piece(0, 64<<10))
+	assert.ErrorIs(t, err, host.ErrTooLarge)
+	assert.ErrorContains(t, err, "a command moves 32768 bytes, blocks have 65536")
+}
+
 // TestStepFails: a call that ends because Step does leaves nothing to the next one.
 func TestStepFails(t *testing.T) {
 	s := newStepped(t, "rxe", sim.Config{})

@@ -2,6 +2,7 @@ package host
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	stdio "io"
 	"sync/atomic"
@@ -183,10 +184,16 @@ func (ns *Namespace) within(name string, lba, blocks uint64) error {
 	return nil
 }
 
-// reach returns how many bytes of a list one command moves: all of them if it can.
-func (ns *Namespace) reach(list []transport.Piece, bytes uint64) (n uint64, next transport.Cursor) {
+// limit is the reach of one command, which counts blocks in 16 bits.
+func (ns *Namespace) limit() reach {
 	lim := ns.c.limit()
 	lim.most = min(lim.most, 1<<16<<ns.identity.shift)
+	return lim
+}
+
+// reach returns how many bytes of a list one command moves: all of them if it can.
+func (ns *Namespace) reach(list []transport.Piece, bytes uint64) (n uint64, next transport.Cursor) {
+	lim := ns.limit()
 	return lim.covers(list, transport.Cursor{}, uint64(ns.BlockSize()))
 }
 
@@ -222,8 +229,7 @@ func (ns *Namespace) transfer(ctx context.Context, io IO) error {
 	c := calls.Get().(*call)
 	defer c.free()
 	list := io.Data
-	lim := ns.c.limit()
-	lim.most = min(lim.most, 1<<16<<ns.identity.shift)
+	lim := ns.limit()
 	left := length(list)
 	if left == 0 || left%uint64(ns.BlockSize()) != 0 {
 		return ns.Prepare(&c.Request, io) // says what is wrong
@@ -233,19 +239,26 @@ func (ns *Namespace) transfer(ctx context.Context, io IO) error {
 		return err
 	}
 	for from, rest := (transport.Cursor{}), left; rest > 0; {
-		n, next := lim.covers(list, from, uint64(ns.BlockSize()))
-		if n == 0 {
-			return fmt.Errorf("%s: piece %d ends inside a block, and on this device a command takes one run of memory: %w",
-				io.Op.String(), from.Piece, ErrUnaligned)
+		n, next, err := ns.cut(&lim, io.Op, list, from)
+		if err != nil {
+			return err
 		}
 		rest -= n
 		from = next
 	}
 	for from := (transport.Cursor{}); left > 0; {
-		n, next := lim.covers(list, from, uint64(ns.BlockSize()))
+		n, next, err := ns.cut(&lim, io.Op, list, from)
+		if err != nil {
+			return err
+		}
 		c.list = slice(c.list[:0], list, from, n)
 		io.Data = c.list
 		if err := ns.do(ctx, c, io); err != nil {
+			// Meanwhile there may be another connection, whose commands move less.
+			if now := ns.limit(); errors.Is(err, ErrTooLarge) && now != lim {
+				lim = now
+				continue
+			}
 			return err
 		}
 		io.LBA += n >> ns.identity.shift
@@ -253,6 +266,20 @@ func (ns *Namespace) transfer(ctx context.Context, io IO) error {
 		from = next
 	}
 	return nil
+}
+
+// cut returns how many bytes of a list, from a position on, the next command moves, and
+// where the one behind it goes on.
+func (ns *Namespace) cut(lim *reach, op Op, list []transport.Piece, from transport.Cursor) (n uint64, next transport.Cursor, err error) {
+	n, next = lim.covers(list, from, uint64(ns.BlockSize()))
+	switch {
+	case n > 0:
+	case lim.most < uint64(ns.BlockSize()):
+		err = fmt.Errorf("%s: a command moves %d bytes, blocks have %d: %w", op, lim.most, ns.BlockSize(), ErrTooLarge)
+	default:
+		err = fmt.Errorf("%s: piece %d ends inside a block, and on this device a command takes one run of memory: %w", op, from.Piece, ErrUnaligned)
+	}
+	return n, next, err
 }
 
 // do carries out one command, as often as connections are lost.
