@@ -1,9 +1,12 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -26,7 +29,8 @@ type Controller struct {
 	copies    copies
 
 	regionsMu sync.Mutex
-	regions   map[*transport.Region]bool // nil when closed
+	regions   map[*transport.Region]uint64 // numbered in the order they came; nil when closed
+	added     uint64                       // regions so far
 
 	namespacesMu sync.Mutex
 	namespaces   map[uint32]*Namespace // that somebody may be using
@@ -64,7 +68,7 @@ func connect(ctx context.Context, addr, nqn string, cfg Config, discovery bool) 
 	if err != nil {
 		return fail(err)
 	}
-	c := &Controller{cfg: cfg, addr: addr, nqn: nqn, discovery: discovery, regions: make(map[*transport.Region]bool),
+	c := &Controller{cfg: cfg, addr: addr, nqn: nqn, discovery: discovery, regions: make(map[*transport.Region]uint64),
 		namespaces: make(map[uint32]*Namespace), ended: make(chan struct{}), changed: make(chan struct{})}
 	c.life, c.die = context.WithCancel(context.Background())
 	if c.pool, err = c.newPool(); err != nil {
@@ -351,7 +355,8 @@ func (c *Controller) AddRegion(r *transport.Region) error {
 	if err := c.pool.PD().AddRegion(r); err != nil {
 		return err
 	}
-	c.regions[r] = true
+	c.added++
+	c.regions[r] = c.added
 	return nil
 }
 
@@ -360,7 +365,7 @@ func (c *Controller) AddRegion(r *transport.Region) error {
 func (c *Controller) RemoveRegion(r *transport.Region) error {
 	c.regionsMu.Lock()
 	defer c.regionsMu.Unlock()
-	if !c.regions[r] {
+	if c.regions[r] == 0 {
 		return nil
 	}
 	if err := c.pool.PD().RemoveRegion(r); err != nil {
@@ -370,12 +375,14 @@ func (c *Controller) RemoveRegion(r *transport.Region) error {
 	return nil
 }
 
-// removeRegions takes all of them out, for good.
+// removeRegions takes all of them out, for good: in the order they came, so that stepped
+// runs are the same.
 func (c *Controller) removeRegions() error {
 	c.regionsMu.Lock()
 	defer c.regionsMu.Unlock()
 	var errs []error
-	for r := range c.regions {
+	order := func(r, q *transport.Region) int { return cmp.Compare(c.regions[r], c.regions[q]) }
+	for _, r := range slices.SortedFunc(maps.Keys(c.regions), order) {
 		errs = append(errs, c.pool.PD().RemoveRegion(r))
 	}
 	c.regions = nil

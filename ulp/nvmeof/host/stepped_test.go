@@ -41,6 +41,14 @@ func TestStepped(t *testing.T) {
 					c, ns := s.connect(s.config())
 					ctx := context.Background()
 					m := region(t, c, 64<<10)
+					for range 6 { // which Close takes out
+						left, err := c.NewRegion(4096)
+						require.NoError(t, err)
+						defer func() {
+							require.NoError(t, c.Close())
+							require.NoError(t, left.Close())
+						}()
+					}
 					for k := range 10 {
 						n := 512 << (k % 7)
 						for j := range n {
