@@ -181,8 +181,9 @@ func (a *association) startPolling(entries int) (err error) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		if err := a.poller.Run(ctx, nil); !errors.Is(err, context.Canceled) {
+		if err := a.poller.Run(ctx, nil); ctx.Err() == nil {
 			a.fail(err)
+			a.pollOn(ctx)
 		}
 	}()
 	a.stop = func() {
@@ -190,6 +191,21 @@ func (a *association) startPolling(entries int) (err error) {
 		<-ended
 	}
 	return nil
+}
+
+// pollOn polls after the completion queue has failed: a command that was just about to go
+// out then takes its exposure back, and only somebody who polls gets to know that it has.
+func (a *association) pollOn(ctx context.Context) {
+	every := time.NewTicker(time.Millisecond)
+	defer every.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-every.C:
+			a.poll() // its error is known
+		}
+	}
 }
 
 // enable brings the controller up: NVMe Base 1.3, 7.6.1, in the order of fabrics.
