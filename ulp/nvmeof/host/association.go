@@ -34,6 +34,7 @@ type association struct {
 	cntl uint16
 
 	keepAlive   Request
+	beating     atomic.Bool // it is in use, until its OnDone is through
 	keepAliveAt time.Time
 
 	mu     sync.Mutex
@@ -60,6 +61,7 @@ func exposedFor(toTarget bool) mrpool.RemoteOps {
 func (c *Controller) associate(ctx context.Context, limit time.Duration) (*association, error) {
 	a := &association{c: c, memoryIs: make(chan struct{}, 1), lost: make(chan struct{}), idle: make(chan struct{})}
 	a.memoryIs <- struct{}{}
+	a.keepAlive.OnDone = a.keptAlive
 	entries, err := c.completions()
 	if err != nil {
 		return nil, err
@@ -446,15 +448,8 @@ func (a *association) tick(now time.Time) {
 		return
 	}
 	a.keepAliveAt = now.Add(cfg.KeepAlive / 2)
-	if a.keepAlive.state.Load() == requestSubmitted {
-		return // its deadline will tell
-	}
-	a.keepAlive.OnDone = func(r *Request) {
-		if r.err == nil {
-			a.c.counters.keepAlives.Add(1)
-		} else if !errors.Is(r.err, ErrLost) {
-			a.fail(r.err)
-		}
+	if !a.beating.CompareAndSwap(false, true) {
+		return // the deadline of the one under way will tell
 	}
 	a.keepAlive.prepare(nil, "keep alive", nvme.Command{Opcode: nvme.KeepAlive}, nil, 0)
 	select {
@@ -463,5 +458,16 @@ func (a *association) tick(now time.Time) {
 			a.fail(err)
 		}
 	default: // so busy that it is alive
+		a.beating.Store(false)
 	}
+}
+
+// keptAlive: a keep alive is over.
+func (a *association) keptAlive(r *Request) {
+	if r.err == nil {
+		a.c.counters.keepAlives.Add(1)
+	} else if !errors.Is(r.err, ErrLost) {
+		a.fail(r.err)
+	}
+	a.beating.Store(false)
 }
