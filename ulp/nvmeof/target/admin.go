@@ -1,6 +1,8 @@
 package target
 
 import (
+	"slices"
+
 	"rdmarw/ulp/nvmeof/nvme"
 	"rdmarw/ulp/nvmeof/target/internal/core"
 )
@@ -15,6 +17,9 @@ func (s *slot) decideAdmin(a *association) core.Plan {
 	if s.cmd.Opcode != nvme.Fabrics {
 		return a.ctrl.PlanAdmin(&s.cmd, now)
 	}
+	a.ctrl.Executing(slices.ContainsFunc(t.queues, func(q *queue) bool {
+		return q.id != 0 && q.association.Load() == a && q.undecided.Load() > 0
+	}))
 	p := a.ctrl.PlanFabrics(&s.cmd, s.q.id)
 	a.ready.Store(a.ctrl.Ready())
 	return p

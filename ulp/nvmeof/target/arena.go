@@ -2,15 +2,18 @@ package target
 
 import (
 	"errors"
+	"net"
 	"slices"
 	"time"
 
 	"rdmarw/mrpool"
+	"rdmarw/rw"
 	"rdmarw/transport"
 )
 
 // arena is what a queue's messages and data lie in, what its transfers are registered by, and
-// the slots of its commands: a region, in a protection domain that one host uses at a time.
+// the slots of its commands: a region, in a protection domain that one host uses at a time,
+// or one address alone if it may not pass from host to host.
 type arena struct {
 	kind   arenaKind
 	region *transport.Region
@@ -23,6 +26,23 @@ type arena struct {
 type arenaKind struct {
 	admin   bool
 	entries int
+	// address is that of the host that it stays with. Empty: it may pass to another.
+	address string
+}
+
+// stayWith is the address that arenas of a connection stay with, or empty. Where the region
+// itself is the sink of READs, hosts see its key. With that, on siw, where nothing checks the
+// right to READ, the next host could read what this one has left; and this one can have left
+// a registration that it has killed. Where a sink can be READ, the strict one is no better
+// before the data has come.
+func (p *port) stayWith(remote string) string {
+	if p.policy.Sink == rw.SinkStrict && !p.dev.Caps().RemoteReadUnchecked {
+		return ""
+	}
+	if host, _, err := net.SplitHostPort(remote); err == nil {
+		return host
+	}
+	return remote
 }
 
 // spareLife is for how long an arena is kept for the next queue. Making one takes time by
@@ -61,10 +81,10 @@ func (a *arena) whole() bool {
 	return true
 }
 
-// retire keeps the arena of a queue that has ended well for a while, or frees it.
-func (p *port) retire(a *arena) error {
+// retire keeps the arena of a queue for a while, if it has ended well, or frees it.
+func (p *port) retire(a *arena, well bool) error {
 	p.mu.Lock()
-	keep := !p.closing && p.target.cfg.Step == nil && a.whole()
+	keep := well && !p.closing && p.target.cfg.Step == nil && a.whole()
 	if keep {
 		p.spares = append(p.spares, a)
 		a.drop = time.AfterFunc(spareLife, func() {

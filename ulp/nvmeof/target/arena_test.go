@@ -33,10 +33,10 @@ func TestArenasAreUsedAgain(t *testing.T) {
 		require.NoError(t, err)
 		return a
 	}
-	io32, io64, admin := arenaKind{entries: 32}, arenaKind{entries: 64}, arenaKind{true, 32}
+	io32, io64, admin := arenaKind{entries: 32}, arenaKind{entries: 64}, arenaKind{admin: true, entries: 32}
 
 	a := take(io32)
-	require.NoError(t, p.retire(a))
+	require.NoError(t, p.retire(a, true))
 	b, c := take(io64), take(admin)
 	require.Same(t, a, take(io32))
 	other := take(io32)
@@ -48,21 +48,24 @@ func TestArenasAreUsedAgain(t *testing.T) {
 	var mr [1]*mrpool.MR
 	require.NoError(t, b.pool.Take(transport.SyncMR, mr[:], "somebody"))
 	var leak *mrpool.LeakError
-	require.ErrorAs(t, p.retire(b), &leak)
+	require.ErrorAs(t, p.retire(b, true), &leak)
 	require.Empty(t, p.spares)
 
-	require.NoError(t, p.retire(a))
+	require.NoError(t, p.retire(a, true))
 	require.Eventually(t, func() bool {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		return len(p.spares) == 0
 	}, 20*time.Second, 10*time.Millisecond, "it stays a spare")
 
-	require.NoError(t, p.retire(c))
+	require.NoError(t, p.retire(take(io64), false))
+	require.Empty(t, p.spares, "of a queue that has failed")
+
+	require.NoError(t, p.retire(c, true))
 	p.freeSpares()
 	require.Empty(t, p.spares)
 	d := take(io32)
-	require.NoError(t, p.retire(d))
+	require.NoError(t, p.retire(d, true))
 	require.Empty(t, p.spares, "kept by a port that has closed")
 }
 

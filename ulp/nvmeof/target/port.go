@@ -42,6 +42,7 @@ type poller struct {
 	sweep  sweep
 	room   int // completions that no queue has claimed
 	queues int
+	failed bool // it gets no more queues
 	stop   context.CancelFunc
 	ended  chan error
 }
@@ -65,7 +66,7 @@ func (p *port) adminDepth() int { return min(adminDepth, p.dev.Caps().MaxRecvWR/
 
 // policy is how READs are protected. On iWARP the host sees the sink's key; where
 // registering each sink takes calls, the queue's own memory is the sink: its protection
-// domain belongs to this host alone, it holds nothing but this host's data, and no right to
+// domain belongs to this host alone, and so does what it holds (see stayWith), and no right to
 // write to it exists. What is left to the host is to kill its own connection.
 func policy(caps *transport.Caps) rw.Policy {
 	if caps.Protocol == transport.IWARP && caps.FastReg.MaxPages == 0 && !caps.ReadSinkNeedsRemoteWrite {
@@ -179,7 +180,7 @@ func (p *port) assign(entries int) (*poller, error) {
 	defer p.mu.Unlock()
 	var best *poller
 	for _, x := range p.pollers {
-		if x.room >= entries && (best == nil || x.queues < best.queues) {
+		if !x.failed && x.room >= entries && (best == nil || x.queues < best.queues) {
 			best = x
 		}
 	}
@@ -204,7 +205,7 @@ func (p *port) assign(entries int) (*poller, error) {
 				best.ended <- context.Canceled // it never began
 				break
 			}
-			go func() { best.ended <- x.Run(ctx, nil) }()
+			go p.run(ctx, best)
 		case best == nil:
 			return nil, err
 		}
@@ -212,6 +213,20 @@ func (p *port) assign(entries int) (*poller, error) {
 	best.room -= entries
 	best.queues++
 	return best, nil
+}
+
+// run polls until the poller is stopped. When its completion queue fails, so have the queues
+// that use it: it gets no others, but what those leave for it to do has to be done.
+func (p *port) run(ctx context.Context, x *poller) {
+	err := x.Run(ctx, nil)
+	p.mu.Lock()
+	x.failed = true
+	p.mu.Unlock()
+	for ctx.Err() == nil {
+		x.Poll(nil)
+		time.Sleep(time.Millisecond)
+	}
+	x.ended <- err
 }
 
 func (p *port) resign(x *poller, entries int) {

@@ -55,6 +55,7 @@ type queue struct {
 
 	answers   answers
 	executing atomic.Int32 // commands from their arrival to the end of their response
+	undecided atomic.Int32 // those that may still change something
 	draining  atomic.Bool  // what arrives stays unanswered
 	failed    atomic.Bool
 	once      sync.Once
@@ -98,7 +99,7 @@ func newQueue(p *port, conn transport.Conn, r *nvme.ConnRequest, entries int) (_
 			}
 		}
 	}()
-	q.arena, err = p.newArena(arenaKind{q.id == 0, entries}, int(q.base)+data, registrations(&sizes, transfer, p.dev.Caps()))
+	q.arena, err = p.newArena(arenaKind{q.id == 0, entries, p.stayWith(conn.RemoteAddr())}, int(q.base)+data, registrations(&sizes, transfer, p.dev.Caps()))
 	if err != nil {
 		return nil, err
 	}
@@ -187,9 +188,10 @@ func (q *queue) beginEnd() {
 // end frees what the queue has, when everything is back.
 func (q *queue) end() {
 	t := q.target
+	well := errors.Is(q.cause, transport.ErrDisconnected) || errors.Is(q.cause, ErrClosed) || errors.Is(q.cause, ErrAdminQueue)
 	err := q.ep.Close()
 	if err == nil {
-		err = q.port.retire(q.arena)
+		err = q.port.retire(q.arena, well)
 	} else {
 		err = errors.Join(err, q.arena.close())
 	}
@@ -201,7 +203,7 @@ func (q *queue) end() {
 	switch {
 	case err != nil:
 		log.Error("connection ended, and something is left of it", "err", err)
-	case errors.Is(q.cause, transport.ErrDisconnected), errors.Is(q.cause, ErrClosed), errors.Is(q.cause, ErrAdminQueue):
+	case well:
 		q.note(log, "connection ended")
 	default:
 		log.Warn("connection failed")

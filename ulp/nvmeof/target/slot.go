@@ -41,6 +41,8 @@ type slot struct {
 	data []byte // the command's data, in that or in the capsule
 	done uint32 // ranges of a Dataset Management
 	next *slot
+
+	undecided bool
 }
 
 // newSlots makes n slots. In the region come their commands, their responses, and at an
@@ -75,7 +77,7 @@ func (s *slot) init(region *transport.Region, command, response, capsule uint64,
 }
 
 // serve begins to work for a queue.
-func (s *slot) serve(q *queue) { s.q, s.part, s.data, s.next = q, part{}, nil, nil }
+func (s *slot) serve(q *queue) { s.q, s.part, s.data, s.next, s.undecided = q, part{}, nil, nil, false }
 
 // goHome ends the slot's service. Nothing of it may be touched afterwards: if it was the
 // last, the next queue may have it at once.
@@ -86,7 +88,18 @@ func (s *slot) goHome() {
 }
 
 // executed notes that the command is over.
-func (s *slot) executed() { s.q.executing.Add(-1) }
+func (s *slot) executed() {
+	s.decided()
+	s.q.executing.Add(-1)
+}
+
+// decided notes that nothing but the answer is left of the command.
+func (s *slot) decided() {
+	if s.undecided {
+		s.undecided = false
+		s.q.undecided.Add(-1)
+	}
+}
 
 // received is called when a capsule has arrived.
 func (s *slot) received() {
@@ -101,11 +114,14 @@ func (s *slot) received() {
 	if n < nvme.CommandLen {
 		q.fail(fmt.Errorf("%w: %d bytes", ErrCapsule, n))
 	}
+	s.undecided = true
+	q.undecided.Add(1)
+	q.executing.Add(1) // first, so that whoever has set draining waits for it, or it is seen here
 	if q.draining.Load() || q.failed.Load() {
+		s.executed()
 		s.goHome()
 		return
 	}
-	q.executing.Add(1)
 	if err := s.cmd.Decode(s.command); err != nil { // it can't be
 		q.fail(err)
 	}
@@ -253,6 +269,10 @@ func (s *slot) fetched(err error) {
 
 // execute does what the command is about. Its data is there, if it is the host's.
 func (s *slot) execute() {
+	if s.stale() {
+		s.answer(nvme.AbortRequested)
+		return
+	}
 	r := &s.request
 	r.LBA, r.Blocks, r.FUA, r.Deallocate, r.Data = s.plan.LBA, s.plan.Blocks, s.plan.FUA, s.plan.Deallocate, s.data
 	switch s.plan.Action {
@@ -280,6 +300,13 @@ func (s *slot) execute() {
 		return
 	}
 	s.q.poller.sweep.request(s.q.association.Load().sub, s.plan.Namespace, r)
+}
+
+// stale reports whether the controller was reset or shut down since the command came: then
+// it isn't begun any more.
+func (s *slot) stale() bool {
+	a := s.q.association.Load()
+	return s.q.id != 0 && a != nil && !a.ready.Load()
 }
 
 func (s *slot) backend() backend.Backend {
@@ -365,6 +392,7 @@ func statusOf(err error) nvme.Status {
 // one doorbell, and the response can't overtake the data.
 func (s *slot) answer(status nvme.Status) {
 	q := s.q
+	s.decided()
 	e := nvme.Completion{Result: s.plan.Result, SQHead: q.nextHead(), SQID: q.id, CID: s.cmd.CID, Status: status}
 	e.Encode(s.response)
 	m := rw.Message{Local: s.sendList[:]}

@@ -38,6 +38,7 @@ type Controller struct {
 
 	asyncMask uint32
 	held      int
+	executing bool // see Executing
 }
 
 // ID is the controller's id.
@@ -58,6 +59,26 @@ func (c *Controller) Narrow(depth int) { c.depth = min(c.depth, depth) }
 
 // Alive notes that the host was heard.
 func (c *Controller) Alive(now time.Time) { c.heard = now }
+
+// Executing tells whether commands of I/O queues are being carried out. As long as there are,
+// a reset or a shutdown isn't over: they may change what is written next.
+func (c *Controller) Executing(any bool) { c.executing = any }
+
+// statusNow is CSTS. (NVM Express 1.3, 3.1.6, 7.6.2: RDY becomes 0, and SHST 10b, when the
+// controller has come to an end with its commands.)
+func (c *Controller) statusNow() nvme.ControllerStatus {
+	s := c.status
+	if !c.executing {
+		return s
+	}
+	if !c.config.Enabled() {
+		s |= nvme.CSTSReady
+	}
+	if s.ShutdownComplete() {
+		s = s&^nvme.CSTSShutdown | nvme.CSTSShutdownOccuring
+	}
+	return s
+}
 
 // PlanFabrics decides about a fabrics command on a connected queue.
 func (c *Controller) PlanFabrics(cmd *nvme.Command, queueID uint16) Plan {
@@ -94,7 +115,7 @@ func (c *Controller) PlanFabrics(cmd *nvme.Command, queueID uint16) Plan {
 	case nvme.PropCC:
 		p.Result = uint64(c.config)
 	case nvme.PropCSTS:
-		p.Result = uint64(c.status)
+		p.Result = uint64(c.statusNow())
 	default:
 		return fail(nvme.InvalidField)
 	}

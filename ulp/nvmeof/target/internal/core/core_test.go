@@ -581,3 +581,19 @@ func TestNoAllocations(t *testing.T) {
 	cmd := io(nvme.Read, 3, 8, 2, keyed(8192))
 	assert.Zero(t, testing.AllocsPerRun(100, func() { PlanIO(sub, &limits, cmd, 0) }))
 }
+
+// A reset and a shutdown are not over as long as commands are carried out.
+func TestCSTSWhileCommandsAreExecuted(t *testing.T) {
+	j, _ := admin().to(NewDirectory(limits, sub))
+	c := j.Controller
+	enable(t, c)
+	c.Executing(true)
+	require.Equal(t, uint64(nvme.CSTSReady), get(c, nvme.PropCSTS, false).Result)
+	set(c, nvme.CCEntrySizes|nvme.CCEnable|nvme.CCShutdownNormal)
+	require.Equal(t, uint64(nvme.CSTSReady|nvme.CSTSShutdownOccuring), get(c, nvme.PropCSTS, false).Result)
+	set(c, nvme.CCEntrySizes)
+	require.False(t, c.Ready(), "no command is begun any more")
+	require.Equal(t, uint64(nvme.CSTSReady), get(c, nvme.PropCSTS, false).Result)
+	c.Executing(false)
+	require.Zero(t, get(c, nvme.PropCSTS, false).Result)
+}
