@@ -178,6 +178,16 @@ func TestReceivesAreAccountedUntilTheirCompletionIsPolled(t *testing.T) {
 	require.ErrorIs(t, err, transport.ErrInvalid)
 }
 
+// Where a receive without memory begins in the list is of no interest.
+func TestReceiveWithoutMemoryMayBeginAnywhere(t *testing.T) {
+	a, b := newPair(t, "rxe")
+	n, err := b.qp.PostRecv([]transport.RecvWR{{Cookie: 7, FirstSGE: 1}}, nil)
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+	a.one(transport.WR{Op: transport.OpSend})
+	require.EqualValues(t, 7, b.wait(b.rcq).Cookie)
+}
+
 func TestReceivesOfSiwMustHaveMemory(t *testing.T) {
 	a, _ := newPair(t, "siw")
 	_, err := a.qp.PostRecv([]transport.RecvWR{{}}, nil)

@@ -39,8 +39,10 @@ func (r *recvQueue) post(d *Device, wrs []transport.RecvWR, sges []transport.SGE
 			return i, &transport.Error{Op: op, Device: d.name, WR: i, Err: err}
 		}
 		first := r.sges.tail
-		for _, s := range sges[w.FirstSGE:][:w.NumSGE] {
-			r.sges.push(s)
+		if w.NumSGE > 0 { // else FirstSGE means nothing
+			for _, s := range sges[w.FirstSGE:][:w.NumSGE] {
+				r.sges.push(s)
+			}
 		}
 		r.wrs.push(recvWR{cookie: w.Cookie, sge: first, num: w.NumSGE})
 		r.taken++
