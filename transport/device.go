@@ -171,7 +171,9 @@ type QP interface {
 	// State returns the state as far as it is known here.
 	State() QPState
 	// Fail moves to the error state: what is outstanding flushes. On some devices
-	// (siw) what is posted afterwards never completes.
+	// (siw) what is posted afterwards never completes. Nothing leads out of it: if the
+	// connection isn't up yet, it will not be, which Accept (ErrInvalid) or Established
+	// (ErrUnreachable) says. Then Close the connection, or the peer may wait on.
 	Fail() error
 }
 

@@ -23,12 +23,14 @@ type Conn struct {
 	info     transport.ConnInfo // once established
 	err      error
 	wasUp    bool
-	rejected bool // by Reject
+	rejected bool // by Reject, or by an Accept that couldn't be
 	timeout  timer
-	killed   bool
-	closed   bool
-	serial   uint64 // order of creation
-	after    func() // see AfterDone
+	// owesAnswer: the peer waits for an answer that it gets no sooner than this is closed.
+	owesAnswer bool
+	killed     bool
+	closed     bool
+	serial     uint64 // order of creation
+	after      func() // see AfterDone
 }
 
 var _ transport.Conn = (*Conn)(nil)
@@ -235,6 +237,9 @@ func (c *Conn) close() {
 	}
 	c.closed = true
 	c.end(transport.ErrDisconnected, true)
+	if c.owesAnswer && !c.dev.dead && !c.killed {
+		c.sendReject(nil)
+	}
 	if c.state != connEnded {
 		c.ended(transport.ErrDisconnected) // dead: nobody else is told
 	}

@@ -129,6 +129,77 @@ func TestRemovalEndsConnectionsInTheMaking(t *testing.T) {
 	require.ErrorIs(t, err, transport.ErrRejected)
 }
 
+// Nothing leads out of the error state: a queue pair that has failed before its connection was
+// up stays there, and the connection comes to nothing on both sides. (What rxe and siw do, and
+// when their peers hear of it, are rows of package transporttest.)
+func TestQueuePairThatFailedBeforeItsConnectionStaysFailed(t *testing.T) {
+	both(t, func(t *testing.T, name string, mode option) {
+		for _, passive := range []bool{false, true} {
+			a, b, c := strangers(t, name, mode)
+			l, err := b.dev.Listen("b:1")
+			require.NoError(t, err)
+			a.dial("b:1", c, transport.ConnParams{})
+			in, err := l.Next(t.Context())
+			require.NoError(t, err)
+			b.create(in, c)
+			if passive {
+				require.NoError(t, b.qp.Fail())
+				require.ErrorIs(t, in.Accept(transport.ConnParams{}), transport.ErrInvalid)
+				_, err = b.conn.Established(t.Context())
+				require.ErrorIs(t, err, transport.ErrInvalid)
+				require.ErrorIs(t, in.Accept(transport.ConnParams{}), transport.ErrBadState)
+				require.Equal(t, transport.QPError, b.qp.State())
+				require.NoError(t, b.conn.Close())
+				_, err = a.conn.Established(t.Context())
+				require.ErrorIs(t, err, transport.ErrRejected)
+			} else {
+				require.NoError(t, a.qp.Fail())
+				require.NoError(t, in.Accept(transport.ConnParams{}))
+				_, err = a.conn.Established(t.Context())
+				require.ErrorIs(t, err, transport.ErrUnreachable)
+				require.Equal(t, transport.QPError, a.qp.State())
+				require.NoError(t, a.conn.Close())
+				a.dev.fabric.Settle(settleTime)
+				<-b.conn.Done()
+				require.Equal(t, transport.QPError, b.qp.State())
+			}
+		}
+	})
+}
+
+// The kernel's CM tells the peer of such an end at once, as siw does; user space does when it
+// closes the connection.
+func TestWhoHearsThatAnAnswerCouldNotBe(t *testing.T) {
+	for name, atOnce := range map[string]bool{"mlx5": false, "mlx5-kernel": true, "siw": true} {
+		for _, passive := range []bool{false, true} {
+			a, b, c := strangers(t, name)
+			l, err := b.dev.Listen("b:1")
+			require.NoError(t, err)
+			a.dial("b:1", c, transport.ConnParams{})
+			in, err := l.Next(t.Context())
+			require.NoError(t, err)
+			b.create(in, c)
+			failed, other := a, b
+			if passive {
+				failed, other = b, a
+			}
+			require.NoError(t, failed.qp.Fail())
+			in.Accept(transport.ConnParams{})
+			a.dev.fabric.Settle(settleTime)
+			<-failed.conn.Done()
+			select {
+			case <-other.conn.Done():
+				require.True(t, atOnce, name)
+			default:
+				require.False(t, atOnce, name)
+			}
+			require.NoError(t, failed.conn.Close())
+			a.dev.fabric.Settle(settleTime)
+			<-other.conn.Done()
+		}
+	}
+}
+
 func TestUnreachable(t *testing.T) {
 	a, _, c := strangers(t, "rxe")
 	_, err := a.dev.Resolve(t.Context(), "nobody:1")

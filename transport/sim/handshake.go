@@ -186,6 +186,11 @@ func (c *Conn) Accept(p transport.ConnParams) error {
 	if err := c.ready(op, &p, maxAcceptData); err != nil {
 		return err
 	}
+	if c.qp.state == transport.QPError {
+		err := c.dev.errorf(op, transport.ErrInvalid, "the queue pair is in the error state, which nothing leads out of")
+		c.cantBe(err)
+		return err
+	}
 	initiator, responder := c.depths(&p)
 	c.info = transport.ConnInfo{
 		PrivateData:        c.request.PrivateData,
@@ -213,6 +218,19 @@ func (c *Conn) accepted(data []byte, rnrRetry int) {
 	if c.state != connAsked || c.dev.dead || c.killed {
 		return
 	}
+	if c.qp.state == transport.QPError {
+		err := c.dev.errorf("connect", transport.ErrUnreachable, "the queue pair is in the error state, which nothing leads out of")
+		if !c.dev.iwarp {
+			c.cantBe(err)
+			return
+		}
+		c.end(err, false)
+		c.dev.fabric.deliver(c.dev.profile.Cost.Latency, func() {
+			s.confirmed() // on siw the peer is up by having answered, and then sees the end
+			s.end(transport.ErrDisconnected, false)
+		})
+		return
+	}
 	c.state = connUp
 	c.timeout.stop()
 	c.info = transport.ConnInfo{
@@ -233,6 +251,19 @@ func (c *Conn) accepted(data []byte, rnrRetry int) {
 	}
 	q.kickRequester()
 	c.dev.fabric.deliver(c.dev.profile.Cost.Latency, s.confirmed)
+}
+
+// cantBe ends a connection that can't come to be, since this side's queue pair has failed.
+// The kernel's CM and siw tell the peer at once; user space tells nobody before it closes
+// (librdmacm, ucma_process_conn_resp and rdma_accept).
+func (c *Conn) cantBe(err error) {
+	c.rejected = true
+	c.end(err, false)
+	if c.dev.iwarp || c.dev.profile.Kernel {
+		c.sendReject(nil)
+	} else {
+		c.owesAnswer = true
+	}
 }
 
 // confirmed is the last message's arrival at the passive side.

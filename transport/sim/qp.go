@@ -261,10 +261,10 @@ func (q *QP) fatal(why string) {
 	}
 }
 
-// toError moves to the error state. IWARP ends the connection with it: RFC 5040
-// and 5043 let no stream outlive its queue pair.
+// toError moves to the error state. IWARP ends the connection with it, if there is one:
+// RFC 5040 and 5043 let no stream outlive its queue pair.
 func (q *QP) toError() {
-	if q.enterError() && q.dev.iwarp {
+	if q.enterError() && q.dev.iwarp && q.conn.state >= connAnswered {
 		q.conn.end(transport.ErrDisconnected, true)
 	}
 }
