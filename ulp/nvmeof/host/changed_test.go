@@ -32,6 +32,10 @@ func carry(t *testing.T, b backend.Backend, op backend.Op, data []byte) {
 // another one. No command that was meant for the first reaches it, however it is sent;
 // other namespaces go on; and who asks again gets what is there now.
 func TestAnotherNamespaceBehindReconnect(t *testing.T) {
+	everywhere(t, anotherNamespaceBehindReconnect)
+}
+
+func anotherNamespaceBehindReconnect(t *testing.T, at place) {
 	const size = 128 << 10
 	smaller, err := backend.NewMemory(4<<20, 512)
 	require.NoError(t, err)
@@ -49,7 +53,7 @@ func TestAnotherNamespaceBehindReconnect(t *testing.T) {
 		{"none", nil, same, "is not active"},
 	} {
 		t.Run(becomes.name, func(t *testing.T) {
-			r := newRig(t, simulated(t, "rxe"), target.Config{Subsystems: []target.Subsystem{{NQN: nqn, Serial: "rdmarw1", Namespaces: []target.Namespace{
+			r := newRig(t, at, target.Config{Subsystems: []target.Subsystem{{NQN: nqn, Serial: "rdmarw1", Namespaces: []target.Namespace{
 				{ID: 1, Backend: memory(t, 512), UUID: same}, {ID: 7, Backend: memory(t, 4096)},
 			}}}})
 			c := r.connect(host.Config{ReconnectDelay: 10 * time.Millisecond})
