@@ -270,8 +270,9 @@ func (c *Controller) again(ctx context.Context, f func(*association) error) erro
 // it returns an error, nothing was sent and the request is still prepared: [ErrFull] if
 // all queues are, [ErrLost] while there is no connection, [ErrChanged] if its namespace is
 // another by now, or what memory can't be exposed for. [ErrInUse] is a request that is under
-// way, [ErrNotPrepared] one that is to be prepared first, each time. A request isn't sent
-// again when the connection is lost: it ends with ErrLost.
+// way, [ErrNotPrepared] one that is to be prepared first, each time, or that is for another
+// controller's namespace. A request isn't sent again when the connection is lost: it ends with
+// ErrLost.
 //
 // On devices where exposing memory is a call (Caps.MapBlocks) that call is made here.
 func (c *Controller) Submit(r *Request) error {
@@ -280,6 +281,9 @@ func (c *Controller) Submit(r *Request) error {
 		return ErrNotPrepared
 	case requestSubmitted:
 		return ErrInUse
+	}
+	if r.ns.c != c {
+		return fmt.Errorf("for a namespace of another controller: %w", ErrNotPrepared)
 	}
 	c.mu.Lock()
 	a, up, err := c.last, c.up, c.err

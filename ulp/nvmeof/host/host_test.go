@@ -374,6 +374,9 @@ func TestSubmit(t *testing.T) {
 			}
 			assert.ErrorIs(t, c.Submit(&requests[0]), host.ErrNotPrepared, "it is over")
 		}
+		other := r.connect(host.Config{Queues: 1, Depth: 8})
+		require.NoError(t, ns.Prepare(&requests[0], host.IO{Op: host.Read, Data: []transport.Piece{m.Piece(0, size)}}))
+		assert.ErrorIs(t, other.Submit(&requests[0]), host.ErrNotPrepared, "for another controller")
 		for i, b := range m.Bytes()[:16*size] {
 			if byte(i/7) != b {
 				require.Fail(t, "other data", "at %d", i)
