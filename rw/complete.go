@@ -75,7 +75,7 @@ func (ep *Endpoint) connectionCause() error {
 	if err := ep.conn.Err(); err != nil {
 		return err
 	}
-	return transport.ErrDisconnected
+	return qpFailed{}
 }
 
 // opAt is what the context at a position does.

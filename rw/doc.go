@@ -48,7 +48,13 @@
 // What the peer's device refuses (a key, a range) fails with
 // transport.StatusRemoteAccess on InfiniBand and RoCE. On iWARP it ends the connection,
 // and few devices say why (siw and cxgb4 don't): a READ is flushed
-// (transport.StatusFlushed), and a WRITE may have been completed before.
+// (transport.StatusFlushed), and a WRITE may have been completed before. On the side whose
+// memory the peer was refused, InfiniBand and RoCE devices fail the queue pair while the
+// connection stays up: what was under way there ends with [ErrQPFailed], and why is told by
+// transport.Device's Events only.
+//
+// Calls on an endpoint that has failed are refused with an error that says so and wraps the
+// cause; once it is being closed, they match [ErrClosed], too.
 //
 // # Concurrency
 //

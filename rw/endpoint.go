@@ -2,6 +2,7 @@ package rw
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -83,7 +84,8 @@ type Endpoint struct {
 	destroying  bool
 	afterKill   *Context // revokes that are done when it is through
 	deadline    time.Time
-	draining    bool
+	draining    bool // it is destroyed as soon as the device owes nothing
+	closing     bool // StartClose was called
 	reserved    [transport.NumRegistrationKinds]*mrpool.Reservation
 	waitsOnPool bool
 	unmendable  error // why a repair failed, while those who wait for it are told
@@ -269,6 +271,18 @@ func (ep *Endpoint) failure() error {
 	return ep.cause
 }
 
+// refusal is the error of what is asked for after the failure, and so isn't to blame.
+func (ep *Endpoint) refusal(what string) error {
+	cause := ep.failure()
+	switch {
+	case errors.Is(cause, ErrClosed):
+		return fmt.Errorf("%s: %w", what, cause)
+	case ep.closing:
+		return fmt.Errorf("%s: %w, after it had failed: %w", what, ErrClosed, cause)
+	}
+	return fmt.Errorf("%s: the endpoint failed earlier: %w", what, cause)
+}
+
 // Fail ends the endpoint: the queue pair goes to the error state, everything
 // queued or posted comes back with cause (nil: [ErrClosed]). Buffers are free when
 // their contexts are. Close (or StartClose) must still be called: it is what tells the
@@ -317,7 +331,7 @@ func (ep *Endpoint) StartClose() {
 	p := ep.poller
 	p.mu.Lock()
 	ep.fail(ErrClosed)
-	ep.draining = true
+	ep.closing, ep.draining = true, true
 	ep.destroyIfDrained()
 	p.mu.Unlock()
 	p.wake()

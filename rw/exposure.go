@@ -143,13 +143,17 @@ func (x *Exposure) putBack() {
 // then.
 func (ep *Endpoint) Expose(x *Exposure, local []transport.Piece, ops mrpool.RemoteOps) error {
 	ep.poller.mu.Lock()
-	inUse, over := x.live() || x.listed, ep.state >= failed
+	inUse := x.live() || x.listed
+	var over error
+	if ep.state >= failed {
+		over = ep.refusal("not exposed")
+	}
 	ep.poller.mu.Unlock()
 	if inUse {
 		return fmt.Errorf("expose: the exposure isn't revoked yet: %w", ErrInUse)
 	}
-	if over {
-		return ep.Err()
+	if over != nil {
+		return over
 	}
 	if err := x.Grant.begin(ep, Grant); err != nil {
 		return err

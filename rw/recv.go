@@ -21,7 +21,7 @@ func (ep *Endpoint) PostRecv(contexts ...*Context) error {
 	case ep.srq != nil:
 		err = refuse("RECV", transport.ErrInvalid, "the endpoint's receives come from its SRQ: post it there")
 	case ep.state >= failed:
-		err = ep.failure()
+		err = ep.refusal("not posted")
 	case ep.recvFree < len(contexts):
 		err = refuse("RECV", transport.ErrQueueFull, "")
 	}
@@ -90,7 +90,7 @@ func (r *receives) gather(p *Poller, contexts []*Context, mine func(*Context) bo
 	r.chains, r.wrs, r.sges = r.chains[:0], r.wrs[:0], r.sges[:0]
 	for _, c := range contexts {
 		if c == nil || !mine(c) || c.op != Recv || c.state != prepared {
-			return ErrNotPrepared
+			return notPrepared(c, c != nil && mine(c), true)
 		}
 		ch, err := p.slots.take(nil, recvChain)
 		if err != nil {

@@ -14,7 +14,8 @@ import (
 // signaled request. A SEND in a chain can't overtake the WRITEs before it.
 //
 // It never blocks. On error nothing was taken and the contexts are still
-// prepared. Errors match [ErrNotPrepared], [ErrTooLarge] if the chain can never
+// prepared. Errors match [ErrNotPrepared] ([ErrInUse], too, for a context that is under
+// way), [ErrTooLarge] if the chain can never
 // fit, [ErrChain] if something is chained behind a context that isn't over when
 // its requests are (a READ that is registered by calls or staged, such a
 // revocation), or what the endpoint failed of. Revocations are taken even then.
@@ -149,11 +150,11 @@ func (n *needs) add(c *Context, alone bool) {
 // up what the chain needs.
 func (ep *Endpoint) checkChain(contexts []*Context, n *needs) error {
 	if len(contexts) == 0 {
-		return ErrNotPrepared
+		return fmt.Errorf("no context is given: %w", ErrNotPrepared)
 	}
 	for i, c := range contexts {
 		if c == nil || c.ep != ep || c.op == Recv || c.state != prepared || slices.Contains(contexts[:i], c) {
-			return ErrNotPrepared
+			return notPrepared(c, c != nil && c.ep == ep, false)
 		}
 		if c.op == Grant && (c.exposure.Revoke.state != prepared || slices.Contains(contexts[:i], &c.exposure.Revoke)) {
 			return fmt.Errorf("grant behind its own revocation: %w", ErrNotPrepared)
@@ -166,7 +167,7 @@ func (ep *Endpoint) checkChain(contexts []*Context, n *needs) error {
 	lim := &ep.limits
 	switch {
 	case ep.state >= failed && contexts[0].op != Revoke:
-		return ep.failure()
+		return ep.refusal("not posted")
 	case n.wrs > lim.SendWR:
 		return fmt.Errorf("chain of %d contexts takes %d work requests, the send queue holds %d: %w", len(contexts), n.wrs, lim.SendWR, ErrTooLarge)
 	case n.fast > lim.FastMRs || n.sync > lim.SyncMRs:
