@@ -456,3 +456,51 @@ func TestWhyAListIsNotExposed(t *testing.T) {
 		})
 	}
 }
+
+// Revocations go together whatever kind the pool had for them, also of different kinds, also
+// when the endpoint has failed; each comes back when its keys are dead.
+func TestRevocationsTogether(t *testing.T) {
+	for _, profile := range simProfiles {
+		for _, fail := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/failed=%v", profile, fail), func(t *testing.T) {
+				p := connect(t, simBed(profile), rw.EndpointConfig{})
+				cfg := mrpool.Config{SyncMRs: 2}
+				caps := p.a.dev.Caps()
+				if caps.FastReg.MaxPages > 0 {
+					cfg.FastMRs = 2
+				} else if caps.Windows != transport.NoWindows {
+					cfg.Windows = 2
+				} else {
+					cfg.SyncMRs = 4
+				}
+				pool, err := mrpool.New(p.a.pd, cfg)
+				require.NoError(t, err)
+				t.Cleanup(func() { require.NoError(t, pool.Close()) })
+				ep, peer := p.dial(t, rw.EndpointConfig{Pool: pool}, rw.EndpointConfig{})
+				xs := make([]rw.Exposure, 4) // two by what the device does best, two by calls
+				var revokes []*rw.Context
+				for i := range xs {
+					remote := p.a.expose(ep, &xs[i], []transport.Piece{p.a.region.Piece(uint64(4096*i), 8)}, mrpool.ReadSource)
+					require.NoError(t, peer.Read(within(t, time.Minute), []transport.Piece{p.b.region.Piece(0, 8)}, remote...))
+					revokes = append(revokes, &xs[i].Revoke)
+				}
+				remote := xs[3].Remotes()[0]
+				if fail {
+					ep.Fail(nil)
+				}
+				var other rw.Context
+				if !fail {
+					require.NoError(t, ep.PrepareSend(&other, rw.Message{}))
+					require.ErrorIs(t, ep.Submit(append(revokes, &other)...), rw.ErrChain)
+					require.ErrorIs(t, ep.Submit(append(revokes, revokes[0])...), rw.ErrNotPrepared)
+				}
+				require.NoError(t, await(t, ep, revokes...))
+				for kind := range transport.NumRegistrationKinds {
+					require.Zero(t, pool.Stats(kind).Out+pool.Stats(kind).Broken)
+				}
+				require.ErrorIs(t, ep.Submit(revokes...), rw.ErrNotPrepared)
+				require.Error(t, peer.Read(within(t, time.Minute), []transport.Piece{p.b.region.Piece(0, 8)}, remote), "dead")
+			})
+		}
+	}
+}

@@ -19,6 +19,10 @@ import (
 // fit, [ErrChain] if something is chained behind a context that isn't over when
 // its requests are (a READ that is registered by calls or staged, such a
 // revocation), or what the endpoint failed of. Revocations are taken even then.
+//
+// Nothing but revocations goes together on any device: what can't be one chain is carried
+// out in parts, and each ends by itself. A READ, which some devices register by calls, is to be
+// submitted alone by whoever wants to run on all of them.
 func (ep *Endpoint) Submit(contexts ...*Context) error { return ep.submitFor(nil, contexts) }
 
 // submitFor is Submit with a function to call for each context in place of its
@@ -92,10 +96,51 @@ func (ep *Endpoint) submit(waiter func(*Context), contexts []*Context) error {
 	if err := ep.checkChain(contexts, &need); err != nil {
 		return err
 	}
+	if ep.revokesApart(contexts) {
+		return ep.submitApart(waiter, contexts)
+	}
 	ch, err := ep.poller.slots.take(ep, sendChain)
 	if err != nil {
 		return err
 	}
+	ep.enqueue(ch, need, waiter, contexts)
+	return nil
+}
+
+// revokesApart reports whether contexts are revocations that need no order, of which one at
+// least isn't over when its requests are, and so can't be in a chain.
+func (ep *Endpoint) revokesApart(contexts []*Context) bool {
+	return len(contexts) > 1 && onlyRevokes(contexts) && (ep.state >= failed || slices.ContainsFunc(contexts, (*Context).finishesLater))
+}
+
+func onlyRevokes(contexts []*Context) bool {
+	return !slices.ContainsFunc(contexts, func(c *Context) bool { return c == nil || c.op != Revoke })
+}
+
+// submitApart submits contexts as a chain each: all or none.
+func (ep *Endpoint) submitApart(waiter func(*Context), contexts []*Context) error {
+	slots := &ep.poller.slots
+	chains := make([]*chain, len(contexts))
+	for i := range chains {
+		ch, err := slots.take(ep, sendChain)
+		if err != nil {
+			for _, ch := range chains[:i] {
+				slots.give(ch)
+			}
+			return err
+		}
+		chains[i] = ch
+	}
+	for i, ch := range chains {
+		var need needs
+		need.add(contexts[i], true)
+		ep.enqueue(ch, need, waiter, contexts[i:i+1])
+	}
+	return nil
+}
+
+// enqueue makes a chain of contexts, and posts it as soon as there is what it takes.
+func (ep *Endpoint) enqueue(ch *chain, need needs, waiter func(*Context), contexts []*Context) {
 	ch.wrs, ch.reads = need.wrs, need.reads
 	for _, c := range contexts {
 		c.state, c.next, c.waiter = queued, nil, waiter
@@ -111,15 +156,14 @@ func (ep *Endpoint) submit(waiter func(*Context), contexts []*Context) error {
 	}
 	if c := contexts[0]; c.op == Revoke && c.exposure.grantUnderWay() && (!c.exposure.invalidatesByWR() || ep.state >= failed) {
 		c.exposure.heldRevoke = ch
-		return nil
+		return
 	}
 	if need.wrs == 0 && need.fast+need.sync == 0 || ep.state >= failed {
 		ep.complete(ch) // nothing to post
-		return nil
+		return
 	}
 	ep.queue.push(ch)
 	ep.pump()
-	return nil
 }
 
 // needs is what a chain takes at most.
@@ -152,6 +196,7 @@ func (ep *Endpoint) checkChain(contexts []*Context, n *needs) error {
 	if len(contexts) == 0 {
 		return fmt.Errorf("no context is given: %w", ErrNotPrepared)
 	}
+	revokes := onlyRevokes(contexts)
 	for i, c := range contexts {
 		if c == nil || c.ep != ep || c.op == Recv || c.state != prepared || slices.Contains(contexts[:i], c) {
 			return notPrepared(c, c != nil && c.ep == ep, false)
@@ -159,10 +204,13 @@ func (ep *Endpoint) checkChain(contexts []*Context, n *needs) error {
 		if c.op == Grant && (c.exposure.Revoke.state != prepared || slices.Contains(contexts[:i], &c.exposure.Revoke)) {
 			return fmt.Errorf("grant behind its own revocation: %w", ErrNotPrepared)
 		}
-		if len(contexts) > 1 && c.finishesLater() {
+		if len(contexts) > 1 && !revokes && c.finishesLater() {
 			return fmt.Errorf("%v by %v is not over when its requests are, so it needs a chain of its own: %w", c.op, c.plan.Strategy, ErrChain)
 		}
 		n.add(c, len(contexts) == 1)
+	}
+	if ep.revokesApart(contexts) {
+		return nil // each by itself, and each of them fits: Expose saw to it
 	}
 	lim := &ep.limits
 	switch {
