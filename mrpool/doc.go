@@ -21,7 +21,7 @@
 // kernel's rdma_rw).
 //
 // The key byte advances with each accepted use, so that a late request with the
-// key of the use before is refused. Building work requests changes nothing and
+// key of the use before is refused; when it has gone round, see [Peer]. Building work requests changes nothing and
 // may be repeated.
 //
 // A Pool belongs to one protection domain and is shared by all endpoints in it,

@@ -25,17 +25,15 @@ type Config struct {
 	// PageShift is the page size of fast registrations as a power of two. Zero:
 	// 4 KiB, or the device's smallest that is larger.
 	PageShift uint8
-	// MaxParked is how many registrations of each kind may wait for peers that were
-	// told all of their keys; see Peer. Zero: a quarter of the kind, at most 16.
-	// Negative: none.
-	MaxParked int
 }
 
 // Stats counts registrations of one kind.
 type Stats struct {
-	// Free, Out, Broken and Parked add up to what the pool has: ready, taken, set
-	// aside for Repair, and waiting for peers to go.
-	Free, Out, Broken, Parked int
+	// Free, Out and Broken add up to what the pool has: ready, taken, and set aside for
+	// Repair.
+	Free, Out, Broken int
+	// Parked is zero.
+	Parked int
 	// Kept is how many of Out were taken for good: see MR.Keep.
 	Kept int
 	// Reserved is the sum of all reservations.
@@ -53,7 +51,6 @@ type Pool struct {
 	pageShift uint8
 	fastPages int
 	syncMax   int
-	maxParked int
 	sinkTable transport.RegionTable
 	takeDown  func() error // of the protection domain, if it is the pool's own
 
@@ -75,7 +72,6 @@ type shelf struct {
 	size   int // of all that there are: what isn't here is out
 	free   deque
 	broken []*MR
-	parked []*MR
 	// reserved is the sum of all reservations, idleShares what of them isn't used: that
 	// many of the free ones are not for everybody.
 	reserved, idleShares    int
@@ -83,7 +79,7 @@ type shelf struct {
 	takes, empties, repairs uint64
 }
 
-func (s *shelf) out() int { return s.size - s.free.n - len(s.broken) - len(s.parked) }
+func (s *shelf) out() int { return s.size - s.free.n - len(s.broken) }
 
 // New makes a pool in a protection domain. The caller closes it before the
 // domain. What the device doesn't offer is refused (transport.ErrUnsupported).
@@ -92,7 +88,7 @@ func New(pd transport.PD, cfg Config) (*Pool, error) {
 	if cfg.FastMRs < 0 || cfg.Windows < 0 || cfg.SyncMRs < 0 || cfg.FastPages < 0 {
 		return nil, fmt.Errorf("registration pool: negative count: %w", transport.ErrInvalid)
 	}
-	p := &Pool{pd: pd, regions: pd.Regions(), caps: caps, syncMax: cfg.SyncMRs, maxParked: cfg.MaxParked}
+	p := &Pool{pd: pd, regions: pd.Regions(), caps: caps, syncMax: cfg.SyncMRs}
 	p.fastPages = min(caps.FastReg.MaxPages, 256)
 	if cfg.FastPages > 0 {
 		p.fastPages = min(caps.FastReg.MaxPages, cfg.FastPages)
@@ -137,6 +133,23 @@ func (p *Pool) PD() transport.PD { return p.pd }
 func (p *Pool) Size(kind transport.RegistrationKind) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	return p.usable(kind)
+}
+
+// SizeFor is [Pool.Size] for somebody with a reservation of that kind (nil: without one):
+// less what others have set aside for as long as they do.
+func (p *Pool) SizeFor(r *Reservation, kind transport.RegistrationKind) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := p.usable(kind) - p.kinds[kind].reserved
+	if r != nil {
+		n += r.share
+	}
+	return n
+}
+
+// usable is Size for one who holds mu.
+func (p *Pool) usable(kind transport.RegistrationKind) int {
 	s := &p.kinds[kind]
 	if kind == transport.SyncMR {
 		return p.syncMax - s.kept
@@ -156,7 +169,7 @@ func (p *Pool) Stats(kind transport.RegistrationKind) Stats {
 	defer p.mu.Unlock()
 	s := &p.kinds[kind]
 	return Stats{
-		Free: s.free.n, Out: s.out(), Broken: len(s.broken), Parked: len(s.parked), Kept: s.kept, Reserved: s.reserved,
+		Free: s.free.n, Out: s.out(), Broken: len(s.broken), Kept: s.kept, Reserved: s.reserved,
 		Takes: s.takes, Empties: s.empties, Repairs: s.repairs,
 	}
 }
@@ -268,15 +281,16 @@ func (p *Pool) take(r *Reservation, kind transport.RegistrationKind, dst []*MR, 
 
 // spares reports whether n can be taken by somebody who has a share of it set aside.
 // A share is taken from what is free even when others' shares are short, since some
-// of the registrations are parked or broken: the first to ask has it.
+// of the registrations are broken: the first to ask has it.
 func (s *shelf) spares(n, share int) bool {
 	return s.free.n-s.idleShares+share >= n || share == n && s.free.n >= n
 }
 
 // AfterPut arranges for f to be called once, when a registration next becomes
 // free, and Take that failed with [ErrEmpty] may succeed; or when there is no more use in
-// waiting: one was taken for good ([MR.Keep]), or a Repair failed and no other is out. f
-// is called from inside of what does that; it must not block and must not use the pool.
+// waiting: some were taken for good ([MR.Keep]) or set aside for somebody ([Pool.Reserve]),
+// or a Repair failed and no other is out. f is called from inside of what does that; it must
+// not block and must not use the pool.
 func (p *Pool) AfterPut(f func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -302,14 +316,6 @@ func (p *Pool) put(m *MR) (repair bool) {
 	return false
 }
 
-// parkable is how many registrations of a kind may be parked, of n that exist.
-func (p *Pool) parkable(n int) int {
-	if p.maxParked == 0 {
-		return min(16, n/4)
-	}
-	return p.maxParked // negative: none
-}
-
 func (p *Pool) takeWaiting() []func() {
 	waiting := p.waiting
 	p.waiting = nil
@@ -331,16 +337,10 @@ func (p *Pool) shelve(m *MR) (repair bool) {
 			s.idleShares++
 		}
 	}
-	if !m.settle() {
-		s.broken = append(s.broken, m)
-		return true
-	}
-	if m.wrapped() {
-		if len(s.parked) < p.parkable(s.size) {
-			s.parked = append(s.parked, m)
-			return false
-		}
+	if m.settle() && m.wrapped() {
 		m.state = lost // to be replaced: another index has other keys
+	}
+	if m.state != free {
 		s.broken = append(s.broken, m)
 		return true
 	}

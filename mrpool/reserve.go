@@ -17,10 +17,24 @@ type Reservation struct {
 }
 
 // Reserve sets n registrations of a kind aside: all or none ([ErrEmpty]). Release it
-// when everything taken from it was put back.
+// when everything taken from it was put back. For as long as it stands, others can't have
+// more at once than [Pool.SizeFor] tells.
 func (p *Pool) Reserve(kind transport.RegistrationKind, n int) (*Reservation, error) {
 	p.mu.Lock()
-	defer p.mu.Unlock()
+	r, err := p.reserve(kind, n)
+	var waiting []func()
+	if err == nil {
+		waiting = p.takeWaiting() // who needs more than is left now
+	}
+	p.mu.Unlock()
+	for _, f := range waiting {
+		f()
+	}
+	return r, err
+}
+
+// reserve is Reserve for one who holds mu.
+func (p *Pool) reserve(kind transport.RegistrationKind, n int) (*Reservation, error) {
 	if p.closed {
 		return nil, ErrClosed
 	}

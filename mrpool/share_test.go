@@ -91,54 +91,12 @@ func use(t *testing.T, p *Pool, r *transport.Region, peers ...*Peer) (key transp
 	return remote.RKey, m.Put()
 }
 
-// A registration whose key byte has gone round is parked while a peer lives that was
-// told one of its keys, and free again when the last one is gone: exactly then.
-func TestKeyThatComesRoundIsParkedUntilItsPeersAreGone(t *testing.T) {
+// A registration whose key byte has gone round is set aside while a peer lives that was told
+// one of its keys, and replaced: another index has other keys. Where nobody was told, or all
+// who were are gone, it goes on as it is.
+func TestKeyThatComesRoundIsReplacedWhileItsPeersLive(t *testing.T) {
 	pd, r := newPD(t, "siw-kernel", sim.Faults{})
-	p := newPool(t, pd, Config{FastMRs: 1, MaxParked: 1})
-	a, b := p.NewPeer(), p.NewPeer()
-	told := make(map[transport.RKey]bool)
-	for i := range 256 {
-		require.Equal(t, Stats{Free: 1, Takes: uint64(i)}, p.Stats(transport.FastMR))
-		peers := []*Peer{a, nil}
-		if i == 100 {
-			peers = append(peers, b)
-		}
-		key, repair := use(t, p, r, peers...)
-		require.False(t, repair)
-		require.False(t, told[key], "use %d", i)
-		told[key] = true
-	}
-	require.Equal(t, Stats{Parked: 1, Takes: 256}, p.Stats(transport.FastMR))
-	require.Equal(t, 1, p.Size(transport.FastMR), "it is still the pool's")
-	require.ErrorIs(t, p.Take(transport.FastMR, make([]*MR, 1), "x"), ErrEmpty)
-	waited := 0
-	p.AfterPut(func() { waited++ })
-	a.Close()
-	a.Close()
-	(*Peer)(nil).Close()
-	require.Equal(t, 1, p.Stats(transport.FastMR).Parked, "b was told, too")
-	require.Zero(t, waited)
-	b.Close()
-	require.Equal(t, 1, p.Stats(transport.FastMR).Free)
-	require.Equal(t, 1, waited)
-	c := p.NewPeer()
-	again := 0
-	for range 256 {
-		key, _ := use(t, p, r, c)
-		if told[key] {
-			again++
-		}
-	}
-	require.Equal(t, 256, again, "the same registration: its keys are new to this peer")
-	c.Close()
-}
-
-// More than may be parked is replaced: another index has other keys. Where nobody was
-// told, or all who were are gone, neither is needed.
-func TestKeyThatComesRoundIsReplacedWhereItCantBeParked(t *testing.T) {
-	pd, r := newPD(t, "siw-kernel", sim.Faults{})
-	p := newPool(t, pd, Config{FastMRs: 1, MaxParked: -1})
+	p := newPool(t, pd, Config{FastMRs: 1})
 	for range 600 {
 		_, repair := use(t, p, r)
 		require.False(t, repair, "nobody was told")
@@ -147,45 +105,74 @@ func TestKeyThatComesRoundIsReplacedWhereItCantBeParked(t *testing.T) {
 	for i := range 600 {
 		if i == 200 {
 			gone.Close()
+			gone.Close()
+			(*Peer)(nil).Close()
 		}
 		_, repair := use(t, p, r, gone)
 		require.False(t, repair, "use %d: who was told is gone", i)
 	}
-	p = newPool(t, pd, Config{FastMRs: 1, MaxParked: -1})
-	q := p.NewPeer()
-	defer q.Close()
+	require.Zero(t, p.Stats(transport.FastMR).Repairs)
+
+	p = newPool(t, pd, Config{FastMRs: 1})
+	a, b := p.NewPeer(), p.NewPeer()
+	defer b.Close()
 	told := make(map[transport.RKey]bool)
-	for range 5 {
+	for round := range 5 {
 		for i := range 256 {
-			key, repair := use(t, p, r, q)
+			peers := []*Peer{a, nil}
+			if i == 100 {
+				peers = append(peers, b) // one key is as bad as all of them
+			}
+			key, repair := use(t, p, r, peers...)
 			require.False(t, told[key])
 			told[key] = true
 			require.Equal(t, i == 255, repair)
 		}
-		require.Equal(t, 1, p.Stats(transport.FastMR).Broken)
+		require.Equal(t, Stats{Broken: 1, Takes: uint64(256 * (round + 1)), Repairs: uint64(round)}, p.Stats(transport.FastMR))
+		require.Equal(t, 1, p.Size(transport.FastMR), "it is still the pool's")
+		waited := 0
+		p.AfterPut(func() { waited++ })
+		a.Close()
+		require.Zero(t, waited, "b was told, too")
 		require.NoError(t, p.Repair())
+		require.Equal(t, 1, waited)
+		a = p.NewPeer()
 	}
-	require.EqualValues(t, 5, p.Stats(transport.FastMR).Repairs)
+	a.Close()
 }
 
-// By default a quarter of a kind may be parked, and never more than 16.
-func TestHowManyMayBeParked(t *testing.T) {
-	pd, r := newPD(t, "siw-kernel", sim.Faults{})
-	for n, want := range map[int]int{3: 0, 4: 1, 8: 2, 100: 16} {
-		p := newPool(t, pd, Config{FastMRs: n})
-		require.Equal(t, want, p.parkable(p.Size(transport.FastMR)), "of %d", n)
+// What others have reserved is theirs for as long as they have it: Size counts it, and SizeFor
+// doesn't. Those who wait hear of it, since it may be more than they can wait for.
+func TestSizeForIsWithoutWhatOthersReserved(t *testing.T) {
+	pd, _ := newPD(t, "siw-kernel", sim.Faults{})
+	p := newPool(t, pd, Config{FastMRs: 5, SyncMRs: 4})
+	require.Equal(t, 5, p.SizeFor(nil, transport.FastMR))
+	waited := 0
+	p.AfterPut(func() { waited++ })
+	_, err := p.Reserve(transport.FastMR, 6)
+	require.ErrorIs(t, err, ErrEmpty)
+	require.Zero(t, waited, "nothing was reserved")
+	r, err := p.Reserve(transport.FastMR, 2)
+	require.NoError(t, err)
+	require.Equal(t, 1, waited)
+	other, err := p.Reserve(transport.FastMR, 1)
+	require.NoError(t, err)
+	require.Equal(t, 5, p.Size(transport.FastMR))
+	require.Equal(t, 2, p.SizeFor(nil, transport.FastMR))
+	require.Equal(t, 4, p.SizeFor(r, transport.FastMR))
+	require.Equal(t, 4, p.SizeFor(nil, transport.SyncMR), "another kind")
+
+	most := make([]*MR, 4)
+	require.NoError(t, p.TakeFrom(r, transport.FastMR, most, "all that it can have"))
+	require.ErrorIs(t, p.TakeFrom(r, transport.FastMR, make([]*MR, 1), "x"), ErrEmpty)
+	require.Equal(t, 4, p.SizeFor(r, transport.FastMR), "in use or not")
+	for _, m := range most {
+		m.Put()
 	}
-	p := newPool(t, pd, Config{FastMRs: 8})
-	q := p.NewPeer()
-	for range 256 * 8 {
-		use(t, p, r, q)
-	}
-	s := p.Stats(transport.FastMR)
-	require.Equal(t, 2, s.Parked)
-	require.Equal(t, 6, s.Broken)
-	require.NoError(t, p.Repair())
-	q.Close()
-	require.Equal(t, 8, p.Stats(transport.FastMR).Free)
+	other.Release()
+	require.Equal(t, 5, p.SizeFor(r, transport.FastMR))
+	r.Release()
+	require.Equal(t, 5, p.SizeFor(nil, transport.FastMR))
 }
 
 func TestPersistentSink(t *testing.T) {

@@ -18,7 +18,7 @@ import (
 // What a review found that set out to break the package, but for exposures (see
 // adversary_exposure_test.go): each test was red once.
 
-func TestAdvParkedRegistrationStarvesReservations(t *testing.T) {
+func TestAdvWornRegistrationsStarveReservations(t *testing.T) {
 	s, a, _ := advStepped(t, "siw-kernel", steppedConfig{pool: mrpool.Config{FastMRs: 8}, reserve: 8})
 	for i := range 8 * 300 {
 		var x rw.Exposure
@@ -49,7 +49,7 @@ func TestAdvPoolCloseRacesRepair(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, pd.AddRegion(p.a.region))
 	slow := &advSlowPD{PD: pd}
-	pool, err := mrpool.New(slow, mrpool.Config{FastMRs: 1, MaxParked: -1})
+	pool, err := mrpool.New(slow, mrpool.Config{FastMRs: 1})
 	require.NoError(t, err)
 	ep, epB := p.advDial(t, func(c transport.Conn) transport.Conn { return &advUnwrap{c} }, rw.EndpointConfig{Pool: pool})
 	var x rw.Exposure

@@ -123,7 +123,7 @@ func TestChainOfDirectAndRegistered(t *testing.T) {
 func TestSinkKeysAreNeverReused(t *testing.T) {
 	r := new(recorder)
 	p := connect(t, faultyBed("siw-kernel", sim.Faults{Post: r.post}), rw.EndpointConfig{})
-	pool, err := mrpool.New(p.a.pd, mrpool.Config{FastMRs: 1, MaxParked: -1})
+	pool, err := mrpool.New(p.a.pd, mrpool.Config{FastMRs: 1})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, pool.Close()) })
 	ep, _ := p.dial(t, rw.EndpointConfig{Pool: pool}, rw.EndpointConfig{})

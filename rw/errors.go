@@ -12,7 +12,8 @@ import (
 // wrapped in a *transport.Error where a work request is to blame.
 var (
 	// ErrTooLarge: the transfer needs more than the endpoint can ever give it at
-	// once: send queue slots, registrations. Refused before anything is posted.
+	// once: send queue slots, registrations that others have not taken for good or set
+	// aside. Refused before anything is posted.
 	ErrTooLarge = errors.New("larger than the endpoint can ever carry out")
 	// ErrQPFailed: the queue pair went to the error state though its connection is up, and
 	// no request of its own is to blame. It stands for transport.ErrDisconnected, too.

@@ -132,7 +132,8 @@ func (x *Exposure) putBack() {
 // are from now on. Where
 // Caps.MapBlocks says so for what it uses (devices with neither fast registration
 // nor windows, and rxe) this registers the memory by a call that may block: don't
-// call it from OnDone there.
+// call it from OnDone there. It may also block elsewhere for as long as it takes to make a
+// registration, when none is left but those that are to be replaced (see mrpool.Peer).
 //
 // How: one fast registration, or as many as the list needs; else a type-2 window
 // for each contiguous run; else a synchronous registration for each, by calls that may

@@ -317,9 +317,9 @@ func (ep *Endpoint) takeMemory(ch *chain) taken {
 		ep.planAgain(ch, optional)
 		return takeAgain
 	}
-	switch s, size := ep.pool.Stats(kind), ep.pool.Size(kind); {
-	case n > size: // since it was submitted, some were taken for good
-		ch.cause = fmt.Errorf("chain takes %d registrations by %v, the pool has %d left: %w", n, kind, size, ErrTooLarge)
+	switch s, size := ep.pool.Stats(kind), ep.pool.SizeFor(ep.reserved[kind], kind); {
+	case n > size: // the others are taken for good, or set aside for others
+		ch.cause = fmt.Errorf("chain takes %d registrations by %v, the pool has %d left for it: %w", n, kind, size, ErrTooLarge)
 	case s.Broken > 0 && ep.unmendable == nil:
 		ep.repair()
 		return takeWait
