@@ -238,6 +238,7 @@ func (ep *Endpoint) done(c *Context) {
 		}
 		if c.op == Revoke || c.err != nil {
 			ep.dropExposure(x)
+			x.remotes = x.remotes[:0]
 		}
 	}
 	ep.poller.pushDone(c)
@@ -291,9 +292,7 @@ func (ep *Endpoint) invalidatedByPeer(c *Context, key transport.RKey) {
 		return // an own revocation is under way, and will end it
 	}
 	x.mrs[0].Invalidated()
-	if x.mapBlocks() {
-		x.remotes = x.remotes[:0] // the key is dead; Revoke has a worker undo the mapping
-		return
+	if !x.mapBlocks() { // else Revoke has a worker undo the mapping
+		x.putBack()
 	}
-	x.putBack()
 }

@@ -55,7 +55,7 @@ type Exposure struct {
 
 // Remotes returns the descriptors to tell the peer, one for each range that needs
 // a key of its own: together they describe the list in order. Valid until Revoke
-// is done.
+// is done, whatever becomes of the endpoint meanwhile.
 func (x *Exposure) Remotes() []transport.Remote { return x.remotes }
 
 // Plan returns how the list is exposed.
@@ -67,12 +67,15 @@ func (x *Exposure) Plan() Plan { return x.plan }
 // where a remote invalidation would do harm or would not be reported, or where
 // there is not exactly one key.
 func (x *Exposure) OfferInvalidation() bool {
-	if x.ep == nil || len(x.mrs) != 1 {
+	if x.ep == nil {
+		return false
+	}
+	x.ep.poller.mu.Lock()
+	defer x.ep.poller.mu.Unlock()
+	if len(x.mrs) != 1 { // perhaps the endpoint was closed meanwhile
 		return false
 	}
 	caps := x.ep.limits.Caps
-	x.ep.poller.mu.Lock()
-	defer x.ep.poller.mu.Unlock()
 	x.offered = caps.CompletionReportsInv && caps.RemoteInv[x.mrs[0].Kind()] == transport.InvWorks
 	return x.offered
 }
@@ -116,10 +119,9 @@ func (ep *Endpoint) repair() {
 	})
 }
 
-// putBack ends the exposure.
+// putBack ends the exposure, but for its Remotes: its owner may be looking at them.
 func (x *Exposure) putBack() {
 	x.mrs = x.ep.putAll(x.mrs)
-	x.remotes = x.remotes[:0]
 	x.granted, x.offered = false, false
 }
 
@@ -207,6 +209,7 @@ func (ep *Endpoint) exposedTooMuch(local []transport.Piece, from transport.Curso
 // exposeBy is Expose by one kind of registration.
 func (ep *Endpoint) exposeBy(x *Exposure, kind transport.RegistrationKind, local []transport.Piece, from transport.Cursor, total uint64, ops mrpool.RemoteOps) error {
 	x.plan = Plan{Strategy: exposureStrategy(kind), Bytes: total}
+	x.remotes = x.remotes[:0]
 	for left := total; left > 0; {
 		n, next, err := ep.exposeNext(x, local, from, left, kind, ops)
 		if err != nil {
@@ -331,6 +334,7 @@ func (x *Exposure) abandon() {
 	x.ep.poller.mu.Lock()
 	defer x.ep.poller.mu.Unlock()
 	x.putBack()
+	x.remotes = x.remotes[:0]
 	x.Grant.state, x.Revoke.state = idle, idle
 }
 

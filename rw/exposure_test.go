@@ -159,8 +159,8 @@ func TestExposuresEndInAnyOrder(t *testing.T) {
 				}
 			}
 			require.NoError(t, ep.Close())
-			for i := range xs {
-				require.Empty(t, xs[i].Remotes(), "exposure %d", i)
+			for _, kind := range []transport.RegistrationKind{transport.SyncMR, transport.FastMR, transport.Window} {
+				require.Zero(t, p.a.pool.Stats(kind).Out, kind)
 			}
 		})
 	}
@@ -377,7 +377,6 @@ func TestWhatThePeerInvalidatedIsFreeAtOnce(t *testing.T) {
 			require.NoError(t, b.ep.Submit(&inv))
 			require.True(t, s.until(func() bool { return a.has(&recv) }))
 			require.Same(t, &x, recv.Received().Invalidated)
-			require.Empty(t, x.Remotes())
 			out := 0
 			if a.dev.Caps().MapBlocks[kind] {
 				out = 1
@@ -503,4 +502,51 @@ func TestRevocationsTogether(t *testing.T) {
 			})
 		}
 	}
+}
+
+// What Remotes returned is the owner's to look at until its Revoke is done: that another
+// goroutine closes the endpoint takes nothing of it away, and OfferInvalidation says no then.
+func TestRemotesStayWhileTheEndpointCloses(t *testing.T) {
+	for _, profile := range []string{"mlx5", "mlx5-kernel", "siw"} {
+		t.Run(profile, func(t *testing.T) {
+			p := connect(t, simBed(profile), rw.EndpointConfig{})
+			small := rw.EndpointConfig{QueueCaps: transport.QueueCaps{MaxSendWR: 4, MaxRecvWR: 4}}
+			for range 10 {
+				a, _ := p.dial(t, small, small)
+				var x rw.Exposure
+				require.NoError(t, a.Expose(&x, []transport.Piece{p.a.region.Piece(0, 4096)}, mrpool.ReadSource))
+				told := slices.Clone(x.Remotes())
+				require.Len(t, told, 1)
+				closed := make(chan error, 1)
+				go func() { closed <- a.Close() }()
+				for open := true; open; {
+					require.Equal(t, told, x.Remotes())
+					x.OfferInvalidation()
+					select {
+					case err := <-closed:
+						require.NoError(t, err)
+						open = false
+					default:
+					}
+				}
+				require.Equal(t, told, x.Remotes(), "its Revoke wasn't even submitted")
+				require.False(t, x.OfferInvalidation(), "there is no key any more")
+				require.NoError(t, a.Do(within(t, 20*time.Second), &x.Revoke))
+			}
+		})
+	}
+}
+
+// An exposure that failed has nothing to tell the peer, though the one before had.
+func TestFailedExposureHasNoRemotes(t *testing.T) {
+	p := connect(t, simBed("siw-kernel"), rw.EndpointConfig{})
+	pool, err := mrpool.New(p.a.pd, mrpool.Config{FastMRs: 1})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, pool.Close()) })
+	a, _ := p.dial(t, rw.EndpointConfig{Pool: pool}, rw.EndpointConfig{})
+	var x rw.Exposure
+	require.NoError(t, a.Expose(&x, []transport.Piece{p.a.region.Piece(0, 4096)}, mrpool.ReadSource))
+	require.NoError(t, await(t, a, &x.Revoke))
+	require.ErrorIs(t, a.Expose(&x, scattered(p.a.region, 2, 64, 100), mrpool.ReadSource), mrpool.ErrEmpty)
+	require.Empty(t, x.Remotes())
 }

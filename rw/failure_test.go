@@ -421,7 +421,7 @@ func TestCloseBringsEverythingBack(t *testing.T) {
 		}
 		require.NoError(t, b.Close())
 		require.ErrorIs(t, receive(t, got).Err(), transport.StatusFlushed)
-		require.Empty(t, x.Remotes(), "the exposure ended with its endpoint")
+		require.Equal(t, remote, x.Remotes(), "they stay until Revoke is done")
 		require.NoError(t, await(t, b, &x.Revoke), "and revoking it is harmless")
 		require.ErrorIs(t, a.Submit(&cs[0]), rw.ErrNotPrepared)
 		require.NoError(t, a.Prepare(&cs[0], rw.Transfer{Op: rw.Write, Local: []transport.Piece{p.a.region.Piece(0, 1)}, Remote: remote}))

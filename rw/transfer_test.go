@@ -249,9 +249,10 @@ func TestPeerInvalidatesWhatItWasOffered(t *testing.T) {
 			require.NoError(t, c.Err())
 			if offered {
 				require.True(t, c.Received().Invalidated == &x)
-				require.Empty(t, x.Remotes(), "the key is dead already")
+				require.Equal(t, remote, x.Remotes(), "they stay until Revoke is done")
 			}
 			p.b.revoke(p.b.ep, &x)
+			require.Empty(t, x.Remotes())
 		}
 	})
 }
