@@ -77,7 +77,10 @@ func TestFlushesFitTheCompletionQueue(t *testing.T) {
 	require.NoError(t, err)
 	_, err = poller.NewEndpoint(conn, small)
 	require.ErrorIs(t, err, rw.ErrCQTooSmall)
-	require.NoError(t, conn.Close())
+	require.ErrorContains(t, err, "NewPoller needs at least")
+	ep, err := p.a.poller.NewEndpoint(conn, small)
+	require.NoError(t, err, "the connection is as good as before")
+	require.NoError(t, ep.Close())
 
 	var list []transport.Piece
 	for i := range uint64(31 * 16) {

@@ -135,6 +135,9 @@ func (p *Poller) NewEndpoint(conn transport.Conn, cfg EndpointConfig) (*Endpoint
 	if ask.MaxSendWR < 2 {
 		return nil, fmt.Errorf("new endpoint: a send queue of %d has no room beside the slot kept for draining: %w", ask.MaxSendWR, transport.ErrInvalid)
 	}
+	if err := p.hasRoom(ask.MaxSendWR, ask.MaxRecvWR); err != nil {
+		return nil, fmt.Errorf("new endpoint: %w", err) // and the connection is as it was
+	}
 	qp, err := conn.CreateQP(transport.QPConfig{PD: pd, SendCQ: p.cq, RecvCQ: p.cq, SRQ: srq, QueueCaps: ask})
 	if err != nil {
 		return nil, fmt.Errorf("new endpoint: %w", err)

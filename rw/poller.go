@@ -135,10 +135,26 @@ func (p *Poller) attach(ep *Endpoint) error {
 	return nil
 }
 
+// hasRoom tells before a queue pair is made whether there is room for the sizes that are
+// asked for: if not, the connection can be tried again. Those granted may be larger.
+func (p *Poller) hasRoom(send, recv int) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.checkRoom(send, recv)
+}
+
+func (p *Poller) checkRoom(send, recv int) error {
+	if need := p.reserved + send + recv; need > p.entries {
+		return fmt.Errorf("queues of %d and %d beside %d others, in a completion queue of %d: %w; NewPoller needs at least %d entries",
+			send, recv, p.reserved, p.entries, ErrCQTooSmall, need)
+	}
+	return nil
+}
+
 // takeRoom sets aside as much of the completion queue as queues may fill.
 func (p *Poller) takeRoom(send, recv int) error {
-	if p.reserved+send+recv > p.entries {
-		return fmt.Errorf("queues of %d and %d beside %d others, in a completion queue of %d: %w", send, recv, p.reserved, p.entries, ErrCQTooSmall)
+	if err := p.checkRoom(send, recv); err != nil {
+		return err
 	}
 	p.reserved += send + recv
 	return nil
