@@ -213,6 +213,8 @@ func TestUnreachable(t *testing.T) {
 	a.dial("b:1", c, transport.ConnParams{})
 	_, err = a.conn.Established(t.Context())
 	require.ErrorIs(t, err, transport.ErrUnreachable, "nobody listens")
+	require.ErrorContains(t, err, `nobody listens at "b:`)
+	require.NotContains(t, err.Error(), "\n")
 	require.ErrorIs(t, err, transport.ErrRejected, "is what the CM calls it")
 }
 

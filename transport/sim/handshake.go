@@ -2,7 +2,7 @@ package sim
 
 import (
 	"bytes"
-	"errors"
+	"fmt"
 	"time"
 
 	"rdmarw/transport"
@@ -107,7 +107,7 @@ func (c *Conn) Connect(p transport.ConnParams) error {
 	c.asked = p
 	c.state = connAsked
 	if c.dev.profile.ConnectsInCall && f.listeners[c.remote] == nil && f.faults.Connect == nil {
-		err := c.dev.errorf(op, errors.Join(transport.ErrUnreachable, &transport.RejectedError{Reason: rejInvalidSID}), "")
+		err := c.refusal(rejInvalidSID)
 		c.end(err, false)
 		return err
 	}
@@ -128,6 +128,15 @@ func (c *Conn) Connect(p transport.ConnParams) error {
 	return nil
 }
 
+// refusal is the error of a request that no program has refused.
+func (c *Conn) refusal(reason int) error {
+	rejected := &transport.RejectedError{Reason: reason}
+	if reason == rejInvalidSID {
+		return c.dev.errorf("connect", fmt.Errorf("%w (%w)", transport.ErrUnreachable, rejected), "nobody listens at %q", c.remote)
+	}
+	return c.dev.errorf("connect", rejected, "%q takes no more requests", c.remote)
+}
+
 // requested is the request's arrival at the other side.
 func (c *Conn) requested(fault ConnectFault) {
 	f := c.dev.fabric
@@ -139,18 +148,16 @@ func (c *Conn) requested(fault ConnectFault) {
 	if to == nil || to.down != nil {
 		return // nobody answers
 	}
-	refuse := func(reason int, sentinel error) {
-		f.deliver(to.profile.Cost.Latency, func() {
-			c.end(c.dev.errorf("connect", errors.Join(sentinel, &transport.RejectedError{Reason: reason}), ""), false)
-		})
+	refuse := func(reason int) {
+		f.deliver(to.profile.Cost.Latency, func() { c.end(c.refusal(reason), false) })
 	}
 	l := f.listeners[c.remote]
 	switch {
 	case fault == ConnectRejected:
-		refuse(rejNoResources, transport.ErrRejected)
+		refuse(rejNoResources)
 		return
 	case l == nil:
-		refuse(rejInvalidSID, transport.ErrUnreachable)
+		refuse(rejInvalidSID)
 		return
 	}
 	s := to.newConn(false, l.addr, c.local)
@@ -169,7 +176,7 @@ func (c *Conn) requested(fault ConnectFault) {
 	default:
 		delete(to.conns, s)
 		s.closed, c.peer = true, nil
-		refuse(rejNoResources, transport.ErrRejected)
+		refuse(rejNoResources)
 	}
 }
 
