@@ -421,8 +421,8 @@ func (e *LeakError) Error() string {
 }
 
 // Close takes all registrations away from the device, also those still out, and
-// reports the latter by a [*LeakError]; persistent sinks are removed. It may block.
-// Closing twice is harmless.
+// reports the latter by a [*LeakError]; persistent sinks are removed. Close endpoints before
+// their pool: one that has nothing out isn't noticed. It may block. Closing twice is harmless.
 func (p *Pool) Close() error {
 	p.repairing.Lock() // what a Repair has in hand is to be closed, too
 	defer p.repairing.Unlock()
