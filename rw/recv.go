@@ -40,6 +40,7 @@ func (ep *Endpoint) PostRecv(contexts ...*Context) error {
 			// The queue pair went to the error state, and nobody has said why yet: as
 			// for what is flushed, the cause is the connection's end.
 			ep.fail(ep.connectionCause())
+			p.wake() // what was queued is back
 			err = ep.failure()
 		} else if n > 0 {
 			ep.fail(err)
