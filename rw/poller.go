@@ -1,9 +1,12 @@
 package rw
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -77,7 +80,8 @@ type Poller struct {
 	slots     slots
 	doneHead  *Context
 	doneTail  *Context
-	endpoints map[*Endpoint]struct{}
+	endpoints map[*Endpoint]uint64 // and which one it was
+	attached  uint64               // how many there were so far
 	sharing   map[uint32]*Endpoint // those with an SRQ, by QP number
 	srqs      int
 	draining  []*Endpoint
@@ -107,7 +111,7 @@ func NewPoller(dev transport.Device, entries int, cfg PollerConfig) (*Poller, er
 	if err != nil {
 		return nil, fmt.Errorf("new poller: %w", err)
 	}
-	p := &Poller{cq: cq, entries: entries, now: cfg.Now, spin: cfg.Spin, swept: cfg.Swept, endpoints: make(map[*Endpoint]struct{}), sharing: make(map[uint32]*Endpoint)}
+	p := &Poller{cq: cq, entries: entries, now: cfg.Now, spin: cfg.Spin, swept: cfg.Swept, endpoints: make(map[*Endpoint]uint64), sharing: make(map[uint32]*Endpoint)}
 	p.mu.off = cfg.Exclusive
 	if s, ok := dev.(transport.Stepped); ok {
 		p.stepped = s.Stepped()
@@ -128,7 +132,8 @@ func (p *Poller) attach(ep *Endpoint) error {
 	if err := p.takeRoom(ep.granted.MaxSendWR, ep.granted.MaxRecvWR); err != nil {
 		return err
 	}
-	p.endpoints[ep] = struct{}{}
+	p.attached++
+	p.endpoints[ep] = p.attached
 	if ep.srq != nil {
 		ep.srq.join(ep)
 	}
@@ -263,9 +268,10 @@ func (p *Poller) advance() error {
 }
 
 // failAll ends all endpoints: completions were lost, so that nobody can say any
-// more what is outstanding.
+// more what is outstanding. It goes by age, for stepped runs to repeat themselves.
 func (p *Poller) failAll(err error) {
-	for ep := range p.endpoints {
+	byAge := func(a, b *Endpoint) int { return cmp.Compare(p.endpoints[a], p.endpoints[b]) }
+	for _, ep := range slices.SortedFunc(maps.Keys(p.endpoints), byAge) {
 		ep.fail(err)
 		ep.deadline = p.now()
 	}
