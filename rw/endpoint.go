@@ -25,7 +25,9 @@ type EndpointConfig struct {
 	// Policy is the choice of strategies.
 	Policy Policy
 	// Reserve is how many registrations of the pool, of each kind that it has, are
-	// set aside for this endpoint, so that others can't keep it waiting. Zero: none.
+	// set aside for this endpoint, so that others can't keep it waiting. What needs more
+	// than others' shares leave fails with [ErrTooLarge] while they have them. Zero:
+	// none.
 	Reserve int
 	// Staging is the memory that READs may be staged in. Optional. It may be shared,
 	// and must belong to the pool's protection domain.
@@ -235,8 +237,9 @@ func (ep *Endpoint) Accept(ctx context.Context, params transport.ConnParams) (tr
 }
 
 // Established waits until the connection is up, and lets the contexts that were
-// submitted meanwhile go. It blocks. The error is that of transport.Conn's method;
-// the endpoint is to be closed then.
+// submitted meanwhile go. It blocks. The error is that of transport.Conn's method, or what
+// the endpoint has failed of (with an exclusive poller that is for whoever polls to ask
+// [Endpoint.Err]); the endpoint is to be closed then.
 func (ep *Endpoint) Established(ctx context.Context) (transport.ConnInfo, error) {
 	info, err := ep.conn.Established(ctx)
 	if err != nil {
@@ -249,7 +252,10 @@ func (ep *Endpoint) Established(ctx context.Context) (transport.ConnInfo, error)
 			ep.pump()
 		}
 	})
-	return info, nil
+	if ep.poller.mu.off {
+		return info, nil
+	}
+	return info, ep.Err()
 }
 
 // Err returns why the endpoint failed, or nil.

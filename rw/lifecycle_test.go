@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -354,4 +355,55 @@ func (s *side) loadAndKill(t *testing.T, conn transport.Conn, round int, kill fu
 	}
 	require.Error(t, ep.Err())
 	require.NoError(t, ep.Close())
+}
+
+// An endpoint that has failed while it was being connected isn't reported as connected, on
+// either side.
+func TestEstablishedSaysThatTheEndpointHasFailed(t *testing.T) {
+	for _, profile := range []string{"rxe", "siw", "mlx5", "mlx5-kernel"} {
+		for _, passive := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/passive=%v", profile, passive), func(t *testing.T) {
+				p := connect(t, simBed(profile), rw.EndpointConfig{})
+				ctx := within(t, 20*time.Second)
+				conn, err := p.a.dev.Resolve(ctx, p.listen.Addr())
+				require.NoError(t, err)
+				a, err := p.a.poller.NewEndpoint(conn, rw.EndpointConfig{Pool: p.a.pool})
+				require.NoError(t, err)
+				t.Cleanup(func() { require.NoError(t, a.Close()) })
+				require.NoError(t, conn.Connect(transport.ConnParams{}))
+				conn, err = p.listen.Next(ctx)
+				require.NoError(t, err)
+				b, err := p.b.poller.NewEndpoint(conn, rw.EndpointConfig{Pool: p.b.pool})
+				require.NoError(t, err)
+				t.Cleanup(func() { require.NoError(t, b.Close()) })
+				if passive {
+					b.Fail(nil)
+					_, err = b.Accept(ctx, transport.ConnParams{})
+					require.Error(t, err)
+					require.NoError(t, b.Close())
+					_, err = a.Established(ctx)
+					require.ErrorIs(t, err, transport.ErrRejected)
+					return
+				}
+				a.Fail(nil)
+				require.NoError(t, b.Conn().Accept(transport.ConnParams{}))
+				_, err = a.Established(ctx)
+				require.Error(t, err)
+				require.NoError(t, a.Close())
+				<-b.Conn().Done()
+			})
+		}
+	}
+}
+
+// The connection is up, and the endpoint has failed since.
+func TestEstablishedOfAnEndpointThatFailedSince(t *testing.T) {
+	p := connect(t, simBed("rxe"), rw.EndpointConfig{})
+	a, _ := p.dial(t, rw.EndpointConfig{}, rw.EndpointConfig{})
+	_, err := a.Established(within(t, 20*time.Second))
+	require.NoError(t, err)
+	because := errors.New("because")
+	a.Fail(because)
+	_, err = a.Established(within(t, 20*time.Second))
+	require.ErrorIs(t, err, because)
 }
