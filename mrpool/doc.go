@@ -18,7 +18,9 @@
 //
 // A registration with local rights only may go back to the pool while it is still
 // valid: the invalidation then heads its next use (lazy invalidation, as in the
-// kernel's rdma_rw).
+// kernel's rdma_rw). Until then it covers the memory, which [Pool.Forget] ends: call it
+// before a region is taken out of a domain whose pool lives on. Otherwise the pool is
+// closed first, then regions are removed, then the domain is closed.
 //
 // The key byte advances with each accepted use, so that a late request with the
 // key of the use before is refused; when it has gone round, see [Peer]. Building work requests changes nothing and

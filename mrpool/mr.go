@@ -22,9 +22,12 @@ type MR struct {
 	// stale: valid on the device under keyByte, with local rights, for nobody's
 	// use. The next use begins by invalidating it.
 	stale bool
-	out   bool
-	kept  bool
-	share *Reservation // that it was taken from
+	// covers is the memory of the last accepted use, mapping that of the last Map: of
+	// a FastMR.
+	covers, mapping footprint
+	out             bool
+	kept            bool
+	share           *Reservation // that it was taken from
 	// told are the peers that may know a key of this registration, uses how many
 	// uses it had since nobody did.
 	told []*Peer
@@ -124,6 +127,9 @@ func (m *MR) MapChecked(view transport.RegionView, list []transport.Piece, from 
 		return Local{}, err
 	}
 	m.mappedFor(access)
+	if m.kind == transport.FastMR {
+		m.mapping = footprintOf(list, from, l.Next)
+	}
 	l.LKey = m.reg.LKey(m.nextKeyByte())
 	return l, nil
 }
@@ -221,6 +227,7 @@ func (m *MR) Posted() error {
 	}
 	m.keyByte = m.nextKeyByte()
 	m.stale = false
+	m.covers = m.mapping
 	if len(m.told) > 0 {
 		m.uses++
 	}
