@@ -27,6 +27,11 @@
 // enough. Poll makes progress. None of the three blocks. [Endpoint.Read],
 // [Endpoint.Write] and [Endpoint.Do] block, on top of them.
 //
+// They are closed in this order: endpoints; SRQs and staging memory; the poller, when its
+// Run has ended; the pool; then regions are removed from the protection domain. A region
+// that goes while its pool lives on is first forgotten by that, when nothing uses it any
+// more: [mrpool.Pool.Forget].
+//
 // # Stepped
 //
 // Whoever writes a protocol tests it best in one goroutine, on a simulated fabric that moves by
