@@ -32,8 +32,6 @@ type Stats struct {
 	// Free, Out and Broken add up to what the pool has: ready, taken, and set aside for
 	// Repair.
 	Free, Out, Broken int
-	// Parked is zero.
-	Parked int
 	// Kept is how many of Out were taken for good: see MR.Keep.
 	Kept int
 	// Reserved is the sum of all reservations.

@@ -74,7 +74,7 @@ func (a *arena) close() error { return errors.Join(a.pool.Close(), a.region.Clos
 func (a *arena) whole() bool {
 	for kind := range transport.NumRegistrationKinds {
 		s := a.pool.Stats(transport.RegistrationKind(kind))
-		if s.Out+s.Broken+s.Parked+s.Reserved > 0 {
+		if s.Out+s.Broken+s.Reserved > 0 {
 			return false
 		}
 	}
