@@ -378,10 +378,10 @@ func (p *Pool) Repair() error {
 			errs = append(errs, err)
 		}
 		m.access |= transport.RemoteAny // to the back: its key may be known
-		m.Put()
 		p.mu.Lock()
-		p.kinds[m.kind].repairs++
+		p.kinds[m.kind].repairs++ // before anybody can have it
 		p.mu.Unlock()
+		m.Put()
 	}
 	for _, f := range p.stranded() {
 		f()
