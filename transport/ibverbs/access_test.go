@@ -3,6 +3,7 @@
 package ibverbs
 
 import (
+	"math"
 	"testing"
 
 	"rdmarw/transport"
@@ -147,6 +148,70 @@ func TestLongChain(t *testing.T) {
 		a.post(wrs...)
 		a.completeOK(n - 1)
 		require.Equal(t, b.mem.Bytes()[:n*100], a.mem.Bytes()[500_000:][:n*100])
+		require.NoError(t, reg.Close())
+	})
+}
+
+// Requests that are converted in one step, and those that aren't, in one chain, longer than a
+// chunk of the C side: each does what it says.
+func TestMixedChain(t *testing.T) {
+	eachWay(t, func(t *testing.T, d *device, host string) {
+		const n, size = 100, 16
+		a, b := newEnd(t, d), newEnd(t, d)
+		t.Cleanup(func() { a.close(); b.close() })
+		connectWith(t, a, b, host, func(c *transport.QPConfig) { c.MaxSendWR = n })
+		reg, remote := b.expose(0, 2*n*size, transport.LocalWrite|transport.RemoteWrite|transport.RemoteRead)
+		fill(a.mem.Bytes()[:n*size], 3)
+		fill(b.mem.Bytes()[n*size:2*n*size], 5)
+		kinds := []transport.WR{
+			{Op: transport.OpWrite},
+			{Op: transport.OpWrite, Flags: transport.Inline},
+			{Op: transport.OpRead},
+			{Op: transport.OpWrite, Flags: transport.Fence},
+			{Op: transport.OpSend, Flags: transport.Solicited},
+			{Op: transport.OpSend, Flags: transport.Inline},
+		}
+		if d.caps.WriteWithImm {
+			kinds = append(kinds, transport.WR{Op: transport.OpWriteWithImm, Imm: 77})
+		}
+		var wrs []transport.WR
+		var arrive []transport.Opcode // at the peer's receives
+		for i := range n {
+			wr := kinds[i%len(kinds)]
+			wr.Cookie, wr.FirstSGE, wr.NumSGE = uint64(i), a.sge(i*size, size), 1
+			wr.RemoteAddr, wr.RKey = remote.Addr+uint64(i*size), remote.Key
+			if wr.Op == transport.OpRead { // what lies in the other half, to the same place there
+				wr.FirstSGE, wr.RemoteAddr = a.sge((n+i)*size, size), wr.RemoteAddr+n*size
+			}
+			if wr.Op.IsSend() {
+				arrive = append(arrive, wr.Op)
+			}
+			wrs = append(wrs, wr)
+		}
+		wrs[n-1].Flags |= transport.Signaled
+		a.post(wrs...)
+		a.completeOK(n - 1)
+		for i, op := range arrive {
+			c := b.completeOK(recvCookie + uint64(i))
+			if op == transport.OpWriteWithImm {
+				require.EqualValues(t, 77, c.Imm)
+			}
+		}
+		landed := 0 // receives that hold data
+		for i, wr := range wrs {
+			ours, theirs := a.mem.Bytes()[i*size:][:size], b.mem.Bytes()[i*size:][:size]
+			switch wr.Op {
+			case transport.OpWrite, transport.OpWriteWithImm:
+				require.Equal(t, ours, theirs, "request %d", i)
+			case transport.OpRead:
+				require.Equal(t, b.mem.Bytes()[(n+i)*size:][:size], a.mem.Bytes()[(n+i)*size:][:size], "request %d", i)
+			default:
+				require.Equal(t, ours, b.mem.Bytes()[recvAt+landed*recvSize:][:size], "request %d", i)
+			}
+			if wr.Op.IsSend() {
+				landed++
+			}
+		}
 		require.NoError(t, reg.Close())
 	})
 }
@@ -302,6 +367,8 @@ func refusedPosts(t *testing.T, d *device, host string) {
 	refuse(transport.ErrTooManySGE, transport.WR{Op: transport.OpSend, NumSGE: uint16(len(many))}, many...)
 	refuse(transport.ErrInvalid, transport.WR{Op: transport.OpSend, FirstSGE: 1, NumSGE: 1}, sge)
 	refuse(transport.ErrInvalid, transport.WR{Op: transport.OpSend, FirstSGE: 1 << 31, NumSGE: 1 << 15}, sge)
+	refuse(transport.ErrInvalid, transport.WR{Op: transport.OpWrite, FirstSGE: math.MaxUint32, NumSGE: 1}, sge)
+	refuse(transport.ErrInvalid, transport.WR{Op: transport.OpRead, FirstSGE: 2}, sge)
 	refuse(transport.ErrUnsupported, transport.WR{Op: transport.OpReadWithInv})
 	refuse(transport.ErrUnsupported, transport.WR{Op: transport.OpFastReg})
 	refuse(transport.ErrUnsupported, transport.WR{Op: transport.OpInvalid})

@@ -126,31 +126,29 @@ static int nothing_posted(int err)
 	return err == ENOMEM || err == ENOSPC || err == EINVAL || err == EOPNOTSUPP;
 }
 
-struct rd_posted rd_post_batch(struct rd_qp *qp, const struct rd_wr *wrs, uint32_t n,
-			       const struct ibv_sge *sges, uint32_t num_sges)
+void rd_post_batch(struct rd_qp *qp, const struct rd_wr *wrs, uint32_t n, const struct ibv_sge *sges, uint32_t num_sges)
 {
-	struct rd_posted r = { 0, 0, 0 };
+	struct rd_posted *r = &qp->posted;
 	uint32_t i;
 
 	ibv_wr_start(qp->ex);
-	for (i = 0; i < n && !r.err; i++) {
-		r.err = rd_refuse(qp, &wrs[i], sges, num_sges);
-		if (!r.err)
-			r.err = too_much(qp, &wrs[i], sges);
-		if (r.err)
-			r.at = i;
+	for (i = 0; i < n && !r->err; i++) {
+		r->err = rd_refuse(qp, &wrs[i], sges, num_sges);
+		if (!r->err)
+			r->err = too_much(qp, &wrs[i], sges);
+		if (r->err)
+			r->at = i;
 		else
 			build(qp, &wrs[i], sges);
 	}
-	if (r.err) {
+	if (r->err) {
 		ibv_wr_abort(qp->ex);
-		return r;
+		return;
 	}
-	errno = 0;
-	r.err = rd_errno(ibv_wr_complete(qp->ex));
-	if (r.err && nothing_posted(r.err))
-		return r;
-	r.accepted = r.at = n;
+	r->err = rd_post_errno(ibv_wr_complete(qp->ex));
+	if (r->err && nothing_posted(r->err))
+		return;
+	r->accepted = r->at = n;
 	/* As in chain.c: the library's copy of the key. Within a chain a window is bound
 	 * once, so that doing it here is in time. */
 	for (i = 0; i < n; i++) {
@@ -160,5 +158,4 @@ struct rd_posted rd_post_batch(struct rd_qp *qp, const struct rd_wr *wrs, uint32
 			w->mw->rkey = rd_window_key(w, wrs[i].key_byte);
 		}
 	}
-	return r;
 }

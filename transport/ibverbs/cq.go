@@ -5,8 +5,6 @@ package ibverbs
 // #include <errno.h>
 // #include <stdlib.h>
 // #include "shim.h"
-// #cgo noescape rd_poll
-// #cgo nocallback rd_poll
 import "C"
 
 import (
@@ -116,7 +114,8 @@ func (c *cq) Poll(dst []transport.Completion) (int, error) {
 
 // pollDevice is a call into C. mu is held.
 func (c *cq) pollDevice(dst []transport.Completion) int {
-	return int(C.rd_poll(c.c, (*C.struct_rd_completion)(unsafe.Pointer(unsafe.SliceData(dst))), C.uint32_t(min(len(dst), 1<<20))))
+	C.rd_poll(handle(c.c), (*C.struct_rd_completion)(unsafe.Pointer(unsafe.SliceData(dst))), C.uint32_t(min(len(dst), 1<<20)))
+	return int(c.c.polled)
 }
 
 // keepOrder has the completions of a queue pair told in order.

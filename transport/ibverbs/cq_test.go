@@ -219,7 +219,7 @@ func TestOneCallAndNoAllocations(t *testing.T) {
 		}
 		calls := func() [3]uint64 {
 			q, p := a.qp.(*qp), b.qp.(*qp)
-			return [3]uint64{uint64(q.c.send_calls), uint64(p.c.recv_calls), uint64(q.scq.c.calls + p.rcq.c.calls)}
+			return [3]uint64{uint64(q.c.calls), uint64(p.c.recv.calls), uint64(q.scq.c.calls + p.rcq.c.calls)}
 		}
 		before := calls()
 		allocs := testing.AllocsPerRun(20, func() {

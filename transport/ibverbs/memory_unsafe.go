@@ -2,6 +2,7 @@
 
 package ibverbs
 
+// #include <stdint.h>
 // #include <stdlib.h>
 import "C"
 
@@ -22,3 +23,7 @@ func zeroed[T any](n int) *T {
 
 // ptr is for C.free.
 func ptr[T any](p *T) unsafe.Pointer { return unsafe.Pointer(p) }
+
+// handle is what functions of C that are called for each post and poll take for a
+// pointer; see shim.h. p points to C's memory.
+func handle[T any](p *T) C.uintptr_t { return C.uintptr_t(uintptr(unsafe.Pointer(p))) }

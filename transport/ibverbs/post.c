@@ -1,6 +1,6 @@
 //go:build ibverbs && linux && cgo
 
-/* The data path: what all ways of posting share, receives, and polling. */
+/* The data path: what both ways of posting requests share, receives, and polling. */
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -14,6 +14,11 @@ int rd_errno(int rc)
 	if (rc == -1)
 		return errno ? errno : EIO;
 	return rc < 0 ? -rc : rc;
+}
+
+int rd_post_errno(int rc)
+{
+	return rc == -1 ? EIO : rc < 0 ? -rc : rc;
 }
 
 struct rd_window *rd_find_window(const struct rd_windows *t, uint32_t id)
@@ -71,23 +76,15 @@ int rd_refuse(const struct rd_qp *qp, const struct rd_wr *wr, const struct ibv_s
 	return 0;
 }
 
-struct rd_posted rd_post_send(struct rd_qp *qp, const struct rd_wr *wrs, uint32_t n,
-			      const struct ibv_sge *sges, uint32_t num_sges)
-{
-	qp->send_calls++;
-	return qp->ex ? rd_post_batch(qp, wrs, n, sges, num_sges) : rd_post_chain(qp, wrs, n, sges, num_sges);
-}
-
 #define CHUNK 64
 
-struct rd_posted rd_post_recv(struct rd_qp *qp, struct ibv_srq *srq, const struct rd_recv_wr *wrs, uint32_t n,
-			      const struct ibv_sge *sges, uint32_t num_sges)
+void rd_post_recv(uintptr_t queue, const struct rd_recv_wr *wrs, uint32_t n, const struct ibv_sge *sges, uint32_t num_sges)
 {
+	struct rd_recvq *q = (struct rd_recvq *)queue;
 	struct ibv_recv_wr chunk[CHUNK];
 	struct rd_posted r = { 0, 0, 0 };
 
-	if (qp)
-		qp->recv_calls++;
+	q->calls++;
 	while (r.accepted < n && !r.err) {
 		uint32_t want = n - r.accepted < CHUNK ? n - r.accepted : CHUNK;
 		uint32_t k;
@@ -108,15 +105,14 @@ struct rd_posted rd_post_recv(struct rd_qp *qp, struct ibv_srq *srq, const struc
 		}
 		if (k > 0) {
 			chunk[k - 1].next = NULL;
-			errno = 0;
-			rc = rd_errno(qp ? ibv_post_recv(qp->qp, chunk, &bad) : ibv_post_srq_recv(srq, chunk, &bad));
+			rc = rd_post_errno(q->qp ? ibv_post_recv(q->qp, chunk, &bad) : ibv_post_srq_recv(q->srq, chunk, &bad));
 			r.accepted += bad ? (uint32_t)(bad - chunk) : k;
 			r.at = r.accepted;
 			if (rc || bad)
 				r.err = rc ? rc : EINVAL;
 		}
 	}
-	return r;
+	q->posted = r;
 }
 
 /* transport.Status; general where it has no word of its own. */
@@ -172,23 +168,30 @@ static void complete(const struct ibv_wc *wc, uint32_t inv_flags, struct rd_comp
 	}
 }
 
-int rd_poll(struct rd_cq *cq, struct rd_completion *out, uint32_t n)
+static int poll_all(struct ibv_cq *cq, uint32_t inv_flags, struct rd_completion *out, uint32_t n)
 {
 	struct ibv_wc wc[32];
 	uint32_t done = 0;
 
-	cq->calls++;
 	while (done < n) {
 		uint32_t want = n - done < 32 ? n - done : 32;
-		int got = ibv_poll_cq(cq->cq, (int)want, wc);
+		int got = ibv_poll_cq(cq, (int)want, wc);
 
 		if (got < 0)
 			return done ? (int)done : got; /* the next call reports it */
 		for (int i = 0; i < got; i++)
-			complete(&wc[i], cq->inv_flags, &out[done + i]);
+			complete(&wc[i], inv_flags, &out[done + i]);
 		done += (uint32_t)got;
 		if ((uint32_t)got < want)
 			break;
 	}
 	return (int)done;
+}
+
+void rd_poll(uintptr_t handle, struct rd_completion *out, uint32_t n)
+{
+	struct rd_cq *cq = (struct rd_cq *)handle;
+
+	cq->calls++;
+	cq->polled = poll_all(cq->cq, cq->inv_flags, out, n);
 }

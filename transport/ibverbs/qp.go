@@ -5,10 +5,6 @@ package ibverbs
 // #include <errno.h>
 // #include <stdlib.h>
 // #include "shim.h"
-// #cgo noescape rd_post_send
-// #cgo nocallback rd_post_send
-// #cgo noescape rd_post_recv
-// #cgo nocallback rd_post_recv
 import "C"
 
 import (
@@ -77,7 +73,7 @@ func (c *conn) newQP(cfg transport.QPConfig) (*qp, error) {
 	}
 	var cs *C.struct_ibv_srq
 	if s != nil {
-		cs = s.c
+		cs = s.c.srq
 		caps.recv_wr, caps.recv_sge = 0, 0
 	}
 	q.owner = d.number()
@@ -97,7 +93,7 @@ func (c *conn) newQP(cfg transport.QPConfig) (*qp, error) {
 		return nil, d.fail(op, rc, transport.ErrNoMemory)
 	}
 	inUse.qps.Add(1)
-	q.c.qp, q.c.ex = c.id.qp, ex
+	q.c.qp, q.c.ex, q.c.recv.qp = c.id.qp, ex, c.id.qp
 	q.c.windows = p.windows
 	q.c.ops = sendable
 	q.c.inline_ops = C.uint32_t(d.quirk.inline)
@@ -173,16 +169,22 @@ func (q *qp) PostSend(wrs []transport.WR, sges []transport.SGE) (int, error) {
 	if q.order != nil {
 		q.order.posting(wrs)
 	}
-	r := C.rd_post_send(q.c,
+	C.rd_post_send(handle(q.c),
 		(*C.struct_rd_wr)(unsafe.Pointer(unsafe.SliceData(wrs))), C.uint32_t(len(wrs)),
 		(*C.struct_ibv_sge)(unsafe.Pointer(unsafe.SliceData(sges))), C.uint32_t(len(sges)))
-	if q.order != nil && int(r.accepted) < len(wrs) {
+	if q.c.posted.err == 0 {
+		q.send.Unlock()
+		return len(wrs), nil
+	}
+	r := q.c.posted
+	if q.order != nil {
 		q.order.refused(len(wrs) - int(r.accepted))
 	}
 	q.send.Unlock()
-	if r.err == 0 {
-		return len(wrs), nil
-	}
+	return q.sendError(r, wrs, sges)
+}
+
+func (q *qp) sendError(r C.struct_rd_posted, wrs []transport.WR, sges []transport.SGE) (int, error) {
 	n, at := int(r.accepted), int(r.at)
 	var e *transport.Error
 	if n == len(wrs) {
@@ -249,9 +251,10 @@ func (q *qp) PostRecv(wrs []transport.RecvWR, sges []transport.SGE) (int, error)
 		q.recv.Unlock()
 		return 0, &transport.Error{Op: "post receive", Device: q.dev.name, WR: 0, Err: transport.ErrBadState}
 	}
-	r := C.rd_post_recv(q.c, nil,
+	C.rd_post_recv(handle(&q.c.recv),
 		(*C.struct_rd_recv_wr)(unsafe.Pointer(unsafe.SliceData(wrs))), C.uint32_t(len(wrs)),
 		(*C.struct_ibv_sge)(unsafe.Pointer(unsafe.SliceData(sges))), C.uint32_t(len(sges)))
+	r := q.c.recv.posted
 	q.recv.Unlock()
 	if r.err == 0 {
 		return len(wrs), nil
@@ -344,7 +347,7 @@ type srq struct {
 	children children
 
 	mu sync.Mutex
-	c  *C.struct_ibv_srq // nil: closed
+	c  *C.struct_rd_recvq // nil: closed
 }
 
 func (p *pd) NewSRQ(maxWR, maxSGE int) (transport.SRQ, error) {
@@ -357,7 +360,12 @@ func (p *pd) NewSRQ(maxWR, maxSGE int) (transport.SRQ, error) {
 	}
 	s := &srq{pd: p}
 	wr, sge := C.uint32_t(maxWR), C.uint32_t(maxSGE)
-	if rc := C.rd_create_srq(p.c, &wr, &sge, &s.c); rc != 0 {
+	rc := C.int(C.ENOMEM)
+	if s.c = zeroed[C.struct_rd_recvq](1); s.c != nil {
+		rc = C.rd_create_srq(p.c, &wr, &sge, &s.c.srq)
+	}
+	if rc != 0 {
+		C.free(ptr(s.c))
 		p.children.drop(kindSRQ)
 		return nil, d.fail("new shared receive queue", rc, transport.ErrNoMemory)
 	}
@@ -377,9 +385,10 @@ func (s *srq) PostRecv(wrs []transport.RecvWR, sges []transport.SGE) (int, error
 		s.mu.Unlock()
 		return 0, transport.ErrClosed
 	}
-	r := C.rd_post_recv(nil, s.c,
+	C.rd_post_recv(handle(s.c),
 		(*C.struct_rd_recv_wr)(unsafe.Pointer(unsafe.SliceData(wrs))), C.uint32_t(len(wrs)),
 		(*C.struct_ibv_sge)(unsafe.Pointer(unsafe.SliceData(sges))), C.uint32_t(len(sges)))
+	r := s.c.posted
 	s.mu.Unlock()
 	if r.err == 0 {
 		return len(wrs), nil
@@ -391,9 +400,10 @@ func (s *srq) Close() error {
 	return s.children.close("shared receive queue", s.pd.dev.name, func() error {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if err := s.pd.dev.destroyed("close shared receive queue", C.ibv_destroy_srq(s.c)); err != nil {
+		if err := s.pd.dev.destroyed("close shared receive queue", C.ibv_destroy_srq(s.c.srq)); err != nil {
 			return err
 		}
+		C.free(ptr(s.c))
 		s.c = nil
 		inUse.srqs.Add(-1)
 		s.pd.children.drop(kindSRQ)
