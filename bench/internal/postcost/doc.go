@@ -19,7 +19,7 @@ type Result struct {
 	// QP.PostSend; CNS is building the same chain of libibverbs' and ibv_post_send.
 	OursNS float64 `json:"ours_ns"`
 	CNS    float64 `json:"c_ns"`
-	// CrossingNS is a call of an empty C function with as many arguments.
+	// CrossingNS is a call of an empty C function with the arguments of a post.
 	CrossingNS float64 `json:"crossing_ns"`
 	// FillNS is the other way to do it: C's chain, in C memory, is filled by Go, and one
 	// call of C posts it. Zero if not measured.

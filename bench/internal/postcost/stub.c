@@ -114,7 +114,7 @@ int64_t pc_post(struct ibv_qp *qp, const struct pc_transfer *t, uint32_t n, uint
 	return (to.tv_sec - from.tv_sec) * 1000000000LL + (to.tv_nsec - from.tv_nsec);
 }
 
-void pc_empty(void *qp, const void *wrs, uint32_t n, const void *sges, uint32_t num_sges)
+void pc_empty(uintptr_t qp, const struct pc_transfer *wrs, uint32_t n, const struct pc_transfer *sges, uint32_t num_sges)
 {
 	(void)qp;
 	(void)wrs;
@@ -123,9 +123,9 @@ void pc_empty(void *qp, const void *wrs, uint32_t n, const void *sges, uint32_t 
 	(void)num_sges;
 }
 
-int pc_post_filled(struct ibv_qp *qp, struct ibv_send_wr *wrs)
+int pc_post_filled(uintptr_t qp, uintptr_t wrs)
 {
 	struct ibv_send_wr *bad = NULL;
 
-	return ibv_post_send(qp, wrs, &bad);
+	return ibv_post_send((struct ibv_qp *)qp, (struct ibv_send_wr *)wrs, &bad);
 }

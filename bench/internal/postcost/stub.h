@@ -21,7 +21,9 @@ uint64_t pc_sum(const struct ibv_qp *qp);
  * nanoseconds, or -1. */
 int64_t pc_post(struct ibv_qp *qp, const struct pc_transfer *t, uint32_t n, uint32_t rounds);
 
-void pc_empty(void *qp, const void *wrs, uint32_t n, const void *sges, uint32_t num_sges);
-int pc_post_filled(struct ibv_qp *qp, struct ibv_send_wr *wrs);
+/* Does nothing, with the arguments of a post. */
+void pc_empty(uintptr_t qp, const struct pc_transfer *wrs, uint32_t n, const struct pc_transfer *sges, uint32_t num_sges);
+/* Posts a chain that is there. Pointers are numbers, as in package ibverbs. */
+int pc_post_filled(uintptr_t qp, uintptr_t wrs);
 
 #endif
