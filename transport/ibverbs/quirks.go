@@ -319,6 +319,8 @@ func (q *quirk) notes() (notes []string) {
 		{q.unordered, "what is posted behind a READ completes before it: put back in order here"},
 		{q.noBatch, "batch posting (ibv_wr_*) is offered, and sends the wrong length of lists of SGEs"},
 		{q.invFlag != 0, "completions mark a peer's invalidation by another flag"},
+		{q.onCPUs, "kernel threads do a device's work: an empty poll gives them the CPU"},
+		{q.noEmptySGEs, "an empty SGE in front of others may crash the kernel: refused"},
 		{q.answersEarly, "the passive side may sleep over a first message: connections count as up here 5 ms later"},
 		{q.depthsSwapped, "READ depths are reported in each other's place"},
 		{q.keyTaken, "a queue whose mapping has a certain key can't be made: a small one is laid over it"},

@@ -1,7 +1,9 @@
 package ibverbs
 
 import (
+	"reflect"
 	"testing"
+	"unsafe"
 
 	"rdmarw/transport"
 
@@ -75,6 +77,25 @@ func TestNoWindowsNoInvalidation(t *testing.T) {
 	require.Equal(t, transport.NoWindows, c.Windows)
 	require.Zero(t, c.LocalInv)
 	require.Zero(t, c.RemoteInv)
+}
+
+// Each property of a driver that isn't a capability has a note. What a number says is in the
+// capabilities too.
+func TestEveryQuirkHasANote(t *testing.T) {
+	capabilities := []string{"windows", "sendWithInv", "reportsInv"}
+	set := reflect.TypeFor[quirk]()
+	var without []string
+	for i := range set.NumField() {
+		if set.Field(i).Type.Kind() != reflect.Bool {
+			continue
+		}
+		var q quirk
+		*(*bool)(unsafe.Add(unsafe.Pointer(&q), set.Field(i).Offset)) = true
+		if len(q.notes()) != 1 {
+			without = append(without, set.Field(i).Name)
+		}
+	}
+	require.Equal(t, capabilities, without)
 }
 
 func TestDriverNames(t *testing.T) {
