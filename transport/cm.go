@@ -18,9 +18,9 @@ type ConnParams struct {
 	// RetryCount is how often an unanswered packet is sent again (0 .. 7), by both
 	// sides; the active one's counts, Accept's is ignored. RNRRetryCount is how often
 	// the peer sends a message again for which this side has no receive posted, 7:
-	// without end. Zero: 7 for both; negative: none. (InfiniBand's CM messages carry
-	// both numbers to whom they tell something: cm_req_handler and cm_rep_handler of
-	// Linux's ib_cm.)
+	// without end; it waits for at least 0.64 ms each time. Zero: 7 for both;
+	// negative: none. (InfiniBand's CM messages carry both numbers to whom they tell
+	// something: cm_req_handler and cm_rep_handler of Linux's ib_cm.)
 	RetryCount, RNRRetryCount int
 	// AckTimeout is how long to wait for an answer before sending again. Zero:
 	// the CM's choice. iWARP ignores the last three.

@@ -188,6 +188,42 @@ func TestSRQ(t *testing.T) {
 
 // In steady state nothing is allocated, and a chain or a batch of completions is one
 // call into C, whatever its length.
+// A message that finds no receive is sent again soon after there is one, not after the 655 ms
+// that the CM's timer of 0 means.
+func TestMessageWithoutReceive(t *testing.T) {
+	onDevices(t, func(t *testing.T, d *device, host string) {
+		if d.caps.Protocol == transport.IWARP {
+			t.Skip("the connection would end")
+		}
+		a, b := pair(t, d, host)
+		for _, e := range []*end{a, b} {
+			q := e.qp.(*qp)
+			q.control.Lock()
+			attr, ok := q.query()
+			q.control.Unlock()
+			require.True(t, ok)
+			require.EqualValues(t, 12, attr.min_rnr_timer)
+		}
+		send := transport.WR{Cookie: 1, Op: transport.OpSend, Flags: transport.Signaled}
+		for range queueSize {
+			a.post(send)
+			a.completeOK(1)
+		}
+		b.complete(queueSize)
+
+		begun := time.Now()
+		a.post(send)
+		time.Sleep(20 * time.Millisecond)
+		n, err := a.cq.Poll(make([]transport.Completion, 1))
+		require.NoError(t, err)
+		require.Zero(t, n, "there was no receive")
+		b.recv(1)
+		a.completeOK(1)
+		b.completeOK(recvCookie)
+		require.Less(t, time.Since(begun), 300*time.Millisecond)
+	})
+}
+
 func TestOneCallAndNoAllocations(t *testing.T) {
 	eachWay(t, func(t *testing.T, d *device, host string) {
 		a, b := pair(t, d, host)

@@ -39,6 +39,7 @@ type qp struct {
 	// then on. Nobody ever waits for them otherwise.
 	send, recv, control sync.Mutex
 	c                   *C.struct_rd_qp
+	timed               bool            // the RNR timer is set, see ready; guarded by control
 	dying               *C.struct_rd_qp // what destroy has to destroy; guarded by the Close that calls it
 }
 
@@ -224,11 +225,8 @@ func (q *qp) notReady() error {
 func (q *qp) refresh() {
 	q.control.Lock()
 	defer q.control.Unlock()
-	if q.c == nil {
-		return
-	}
-	var a C.struct_rd_qp_attr
-	if C.rd_query_qp(q.c.qp, &a) != 0 {
+	a, ok := q.query()
+	if !ok {
 		return
 	}
 	switch a.state {
@@ -270,7 +268,14 @@ func (d *device) recvError(r C.struct_rd_posted, wrs []transport.RecvWR, arena, 
 	return n, e
 }
 
-// ready notes that the connection is up.
+// ready notes that the connection is up, which may be said twice: the passive side's is when it
+// has answered.
+//
+// The CM leaves the RNR timer at 0 (cm_init_qp_rtr_attr of Linux's ib_cm), and has no option for
+// it. That is no short time but the longest, 655 ms, for which one message that finds no receive
+// stops all of the peer's. So it is set here: it is one of the few attributes that may change
+// from RTS to RTS (qp_state_table of Linux's ib_core, which is IBTA's). A device that refuses
+// that keeps the long one. iWARP has no such timer: there the connection ends.
 func (q *qp) ready(readDepth int) {
 	q.control.Lock()
 	defer q.control.Unlock()
@@ -279,6 +284,16 @@ func (q *qp) ready(readDepth int) {
 	}
 	atomic.StoreInt32((*int32)(unsafe.Pointer(&q.c.read_depth)), int32(readDepth))
 	q.state.CompareAndSwap(int32(transport.QPInit), int32(transport.QPReady))
+	if !q.timed && q.dev.caps.Protocol != transport.IWARP {
+		q.timed = true
+		C.rd_set_rnr_timer(q.c.qp)
+	}
+}
+
+// query asks the device for attributes. q.control is held.
+func (q *qp) query() (a C.struct_rd_qp_attr, ok bool) {
+	ok = q.c != nil && C.rd_query_qp(q.c.qp, &a) == 0
+	return a, ok
 }
 
 // depths asks the device for the READ depths in force, as initiator and as
@@ -286,8 +301,8 @@ func (q *qp) ready(readDepth int) {
 func (q *qp) depths() (initiator, responder int, ok bool) {
 	q.control.Lock()
 	defer q.control.Unlock()
-	var a C.struct_rd_qp_attr
-	if q.c == nil || C.rd_query_qp(q.c.qp, &a) != 0 {
+	a, ok := q.query()
+	if !ok {
 		return 0, 0, false
 	}
 	if q.dev.quirk.depthsSwapped {

@@ -240,8 +240,15 @@ int rd_qp_error(struct ibv_qp *qp);
 struct rd_qp_attr {
 	int32_t state; /* enum ibv_qp_state */
 	uint32_t rd_atomic, dest_rd_atomic;
+	uint32_t min_rnr_timer; /* as encoded; not on iWARP */
 };
 int rd_query_qp(struct ibv_qp *qp, struct rd_qp_attr *out);
+
+/* How long a peer is asked to wait with a message that finds no receive: 0.64 ms (IBTA's table
+ * of RNR NAK timer values), which is what perftest and most storage protocols take. */
+#define RD_RNR_TIMER 12
+/* Sets the timer of a queue pair that is in RTS. */
+int rd_set_rnr_timer(struct ibv_qp *qp);
 
 struct rd_async {
 	int32_t type; /* enum ibv_event_type */

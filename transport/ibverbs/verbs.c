@@ -309,6 +309,14 @@ int rd_qp_error(struct ibv_qp *qp)
 	return rd_errno(ibv_modify_qp(qp, &attr, IBV_QP_STATE));
 }
 
+int rd_set_rnr_timer(struct ibv_qp *qp)
+{
+	struct ibv_qp_attr attr = { .min_rnr_timer = RD_RNR_TIMER };
+
+	errno = 0;
+	return rd_errno(ibv_modify_qp(qp, &attr, IBV_QP_MIN_RNR_TIMER));
+}
+
 int rd_query_qp(struct ibv_qp *qp, struct rd_qp_attr *out)
 {
 	struct ibv_qp_attr attr;
@@ -317,11 +325,12 @@ int rd_query_qp(struct ibv_qp *qp, struct rd_qp_attr *out)
 
 	memset(&attr, 0, sizeof(attr));
 	errno = 0;
-	rc = rd_errno(ibv_query_qp(qp, &attr, IBV_QP_STATE | IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_MAX_DEST_RD_ATOMIC,
-				   &init));
+	rc = rd_errno(ibv_query_qp(qp, &attr, IBV_QP_STATE | IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_MAX_DEST_RD_ATOMIC |
+				   IBV_QP_MIN_RNR_TIMER, &init));
 	out->state = attr.qp_state;
 	out->rd_atomic = attr.max_rd_atomic;
 	out->dest_rd_atomic = attr.max_dest_rd_atomic;
+	out->min_rnr_timer = attr.min_rnr_timer;
 	return rc;
 }
 

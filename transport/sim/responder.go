@@ -7,8 +7,9 @@ import (
 	"rdmarw/transport"
 )
 
-// rnrDelay is how long a requester waits between tries when there is no receive.
-const rnrDelay = time.Millisecond
+// rnrDelay is how long a requester waits between tries when there is no receive: as package
+// ibverbs sets the RNR timer of queue pairs.
+const rnrDelay = 640 * time.Microsecond
 
 // forever is the RNR retry count that means "without end".
 const forever = 7
