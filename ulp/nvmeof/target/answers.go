@@ -7,8 +7,8 @@ import "sync"
 // before its response is over, and the host may send its next command before that is known
 // here: acknowledgements may be late. Of n slots, and a host that may have e commands
 // outstanding, n-e responses leave a receive for each command that may come. Without, such a
-// command would find none (RNR): a retry takes 655 ms as the CM sets up queue pairs (a timer
-// of 0), and on rxe 10 s have been seen.
+// command would find none: a retry after the RNR timer (ten seconds have been seen on rxe, with
+// the timer of 655 ms that the CM leaves), and on iWARP the end of the connection.
 type answers struct {
 	limit int
 
