@@ -262,8 +262,10 @@ func (ep *Endpoint) received(ch *chain, comp *transport.Completion) {
 func (ep *Endpoint) receivedBy(c *Context, comp *transport.Completion) {
 	switch {
 	case comp.Status == transport.StatusFlushed:
-		ep.fail(ep.connectionCause())
-		c.err = &transport.Error{Op: "RECV", Device: ep.limits.Caps.Device, WR: -1, Status: comp.Status, Err: ep.failure()}
+		if ep.state < failed {
+			ep.fail(ep.connectionCause())
+		}
+		c.err = ep.flushedRecv()
 	case comp.Status != transport.StatusOK:
 		c.err = &transport.Error{Op: "RECV", Device: ep.limits.Caps.Device, WR: -1, Status: comp.Status, Vendor: comp.Vendor}
 		ep.fail(c.err)
@@ -277,6 +279,15 @@ func (ep *Endpoint) receivedBy(c *Context, comp *transport.Completion) {
 		}
 	}
 	ep.poller.pushDone(c)
+}
+
+// flushedRecv is the error of receives that are flushed: one for all, since there are many
+// and whoever takes a connection down waits for them.
+func (ep *Endpoint) flushedRecv() error {
+	if ep.flushed == nil {
+		ep.flushed = &transport.Error{Op: "RECV", Device: ep.limits.Caps.Device, WR: -1, Status: transport.StatusFlushed, Err: ep.failure()}
+	}
+	return ep.flushed
 }
 
 // invalidatedByPeer ends the exposure whose key the peer invalidated.

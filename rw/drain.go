@@ -125,7 +125,7 @@ func (p *Poller) flushReceives(ep *Endpoint) {
 		switch ch.kind {
 		case recvChain:
 			c := ch.head
-			c.err = &transport.Error{Op: "RECV", Device: ep.limits.Caps.Device, WR: -1, Status: transport.StatusFlushed, Err: ep.failure()}
+			c.err = ep.flushedRecv()
 			p.pushDone(c)
 			ep.recvs--
 			p.slots.give(ch)

@@ -70,6 +70,7 @@ type Endpoint struct {
 	// All below is under the poller's lock.
 	state     endpointState
 	cause     error // of the failure
+	flushed   error // of receives, once there is one
 	sqFree    int
 	depth     int // READ depth granted, known when established
 	readsFree int
