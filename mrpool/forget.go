@@ -2,19 +2,20 @@ package mrpool
 
 import "rdmarw/transport"
 
-// footprint tells whose memory a registration covers.
+// footprint tells whose memory a registration covers, as far as can be told at once: it is
+// taken with each mapping.
 type footprint struct {
 	region  transport.RegionID
-	several bool // and that of others
+	several bool // pieces, which may be of other regions, too
 }
 
 // footprintOf is that of a list from one position to another.
 func footprintOf(list []transport.Piece, from, to transport.Cursor) footprint {
-	f := footprint{region: list[from.Piece].Region}
-	for _, p := range list[from.Piece:min(to.Piece+1, len(list))] {
-		f.several = f.several || p.Region != f.region
+	last := to.Piece
+	if to.Offset == 0 {
+		last--
 	}
-	return f
+	return footprint{region: list[from.Piece].Region, several: last > from.Piece}
 }
 
 // mayHold reports whether it may be memory of r.
@@ -22,7 +23,8 @@ func (f footprint) mayHold(r *transport.Region) bool { return f.several || f.reg
 
 // Forget readies a region for transport.PD.RemoveRegion, which fails with transport.ErrBusy
 // while a registration covers some of it: those that are free, and valid until their next
-// use (see [MR.Put]), are replaced by new ones, and so is what waits for [Pool.Repair].
+// use (see [MR.Put]), are replaced by new ones, where they cover several pieces also those of
+// other regions; and so is what waits for [Pool.Repair].
 // Nothing may use the region any more.
 //
 // It may block. A registration that somebody has just taken for other memory covers the
