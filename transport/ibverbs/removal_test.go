@@ -167,9 +167,11 @@ func helpRemoval(name, addr, end string) error {
 	fmt.Printf("event: %s\n", ev.Detail)
 	for range cs {
 		// Both ends are on the device, and one is torn down first: on siw the other's WRITE fails then
-		// in the middle of being sent (siw_qp_tx.c).
+		// in the middle of being sent (siw_qp_tx.c). What is submitted after the first flush, and
+		// before it is known here that the device is gone, hears that the connection is over.
 		err := <-over
-		if !errors.Is(err, transport.ErrDeviceRemoved) && !errors.Is(err, transport.StatusFlushed) && !errors.Is(err, transport.StatusLocalQPOp) {
+		if !errors.Is(err, transport.ErrDeviceRemoved) && !errors.Is(err, transport.StatusFlushed) && !errors.Is(err, transport.StatusLocalQPOp) &&
+			!errors.Is(err, transport.ErrDisconnected) {
 			return fmt.Errorf("an operation ended by %w", err)
 		}
 	}
