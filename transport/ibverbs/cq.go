@@ -9,12 +9,9 @@ import "C"
 
 import (
 	"context"
-	"errors"
-	"os"
 	"sync"
 	"sync/atomic"
 	"syscall"
-	"time"
 	"unsafe"
 
 	"rdmarw/transport"
@@ -26,21 +23,22 @@ type cq struct {
 	dev      *device
 	owner    uint64
 	channel  *C.struct_ibv_comp_channel // of this CQ alone, so all its events are this CQ's
-	fd       *os.File                   // a duplicate of the channel's descriptor
-	conn     syscall.RawConn
-	take     func(uintptr) bool // takeEvents, made once
 	children children
 	overrun  atomic.Bool
-	woken    atomic.Bool
-	expired  atomic.Bool // the deadline of reads is past: the next Wait has to reset it
+	alarm    alarm
+	parking  parking
+	waits    sync.Mutex // held by who waits for an event
+	closing  atomic.Bool
 	watched  watched
+	lookFunc func(uintptr) bool // look, made once
+	events   bool               // were found by the Wait that is under way
 
-	mu     sync.Mutex      // keeps Poll and Arm off a CQ that is being closed
-	c      *C.struct_rd_cq // nil: closed
-	arms   int             // events that may come: not taken since they were armed
-	orders orders          // of queue pairs of devices that don't keep it
-
-	unacked atomic.Uint32
+	mu      sync.Mutex      // keeps Poll and Arm off a CQ that is being closed
+	c       *C.struct_rd_cq // nil: closed
+	vain    int             // polls in a row that found nothing, since it was armed
+	arms    int             // events that may come: not taken since they were armed
+	unacked int             // events that were taken
+	orders  orders          // of queue pairs of devices that don't keep it
 }
 
 func (d *device) NewCQ(entries int) (transport.CQ, error) {
@@ -69,17 +67,12 @@ func (d *device) newCQ(entries int) (*cq, error) {
 		C.free(ptr(c.c))
 		return nil, d.fail("new CQ", rc, transport.ErrNoMemory)
 	}
-	var err error
-	if c.fd, err = pollable(int(c.channel.fd), d.name+" completions"); err == nil {
-		c.conn, err = c.fd.SyscallConn()
-	}
-	if err != nil {
+	if err := c.openWait(); err != nil {
 		C.ibv_destroy_cq(c.c.cq)
 		C.ibv_destroy_comp_channel(c.channel)
 		C.free(ptr(c.c))
 		return nil, &transport.Error{Op: "new CQ", Device: d.name, WR: -1, Err: err}
 	}
-	c.take = c.takeEvents
 	inUse.cqs.Add(1)
 	d.mu.Lock()
 	d.cqs[c.owner] = c
@@ -102,8 +95,12 @@ func (c *cq) Poll(dst []transport.Completion) (int, error) {
 	} else {
 		n = c.orders.poll(dst, c.pollDevice)
 	}
+	if c.vain++; n != 0 {
+		c.vain = 0
+	}
+	again := c.vain > 1
 	c.mu.Unlock()
-	if n == 0 && c.dev.quirk.onCPUs {
+	if again && c.dev.quirk.onCPUs { // who polled once may have something else to do, or be about to sleep
 		syscall.RawSyscall(syscall.SYS_SCHED_YIELD, 0, 0, 0)
 	}
 	if n < 0 || c.overrun.Load() {
@@ -143,120 +140,30 @@ func (c *cq) Arm() error {
 	if c.c == nil {
 		return transport.ErrClosed
 	}
-	if c.arms > 0 {
-		n := int(C.rd_cq_events(c.channel, 2))
-		c.unacked.Add(uint32(n))
-		c.arms = max(c.arms-n, 0)
-	}
-	c.arms = min(c.arms+1, 2) // arming again what is armed makes no second event; right in between it does
-	if rc := C.rd_errno(C.ibv_req_notify_cq(c.c.cq, 0)); rc != 0 {
+	c.vain = 0
+	rc := C.rd_arm(handle(c.c), c.channel, C.int(c.arms))
+	n := int(c.c.events)
+	c.unacked += n
+	c.arms = min(max(c.arms-n, 0)+1, 2) // arming again what is armed makes no second event; right in between it does
+	if rc != 0 {
 		return c.dev.fail("arm CQ", rc, transport.ErrNoMemory)
 	}
 	return nil
 }
 
-// takeEvents takes what is on the channel. Acknowledging takes a lock that polling
-// providers take too, so it is done in batches; it must be done before the CQ is
-// destroyed, which waits for it.
-func (c *cq) takeEvents(uintptr) bool {
-	c.mu.Lock()
-	n := uint32(C.rd_cq_events(c.channel, C.int(max(c.arms, 1))))
-	if n > 0 {
-		c.arms = 0
-	}
-	c.mu.Unlock()
-	if n == 0 {
-		return false
-	}
-	if c.unacked.Add(n) >= 1<<10 {
-		c.ack()
-	}
-	return true
-}
-
-func (c *cq) ack() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if n := c.unacked.Swap(0); n > 0 && c.c != nil {
-		C.ibv_ack_cq_events(c.c.cq, C.uint(n))
-	}
-}
-
-// past is a deadline that makes the poller give up at once.
-var past = time.Unix(1, 0)
-
-func (c *cq) Wait(ctx context.Context) error {
-	c.watch(ctx)
-	// First the deadline: what comes before that is reset is seen by the next two lines, what
-	// comes later finds the read below.
-	if c.expired.Swap(false) {
-		if err := c.fd.SetReadDeadline(time.Time{}); err != nil {
-			c.watch(context.Background())
-			return transport.ErrClosed
-		}
-	}
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	if c.woken.Swap(false) {
-		return nil
-	}
-	switch err := c.conn.Read(c.take); {
-	case err == nil:
-		return nil
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		c.expired.Store(true) // by whoever expired it while this was about to reset it
-		c.woken.Store(false)
-		return ctx.Err()
-	default:
-		c.watch(context.Background())
-		return transport.ErrClosed
-	}
-}
-
-// watched is the context whose end ends a Wait.
-type watched struct {
-	mu   sync.Mutex
-	done <-chan struct{}
-	stop func() bool // has it end no Wait any more
-}
-
-// watch has the end of a context end a Wait. The context is mostly that of the last time, so the
-// registration is kept until there is another: it costs more than the rest of a Wait.
-func (c *cq) watch(ctx context.Context) {
-	w := &c.watched
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if done := ctx.Done(); done != w.done {
-		if w.stop != nil {
-			w.stop()
-			w.stop = nil
-		}
-		if w.done = done; done != nil {
-			w.stop = context.AfterFunc(ctx, c.expire)
-		}
-	}
-}
-
-func (c *cq) Wake() {
-	c.woken.Store(true)
-	c.expire()
-}
-
-// expire ends the read of a Wait.
-func (c *cq) expire() {
-	c.expired.Store(true)
-	c.fd.SetReadDeadline(past)
-}
-
 func (c *cq) Close() error {
 	return c.children.close("CQ", c.dev.name, func() error {
-		c.fd.Close() // ends a Wait, and waits until it is out of takeEvents
+		c.closing.Store(true)
+		c.Wake()
+		c.waits.Lock() // for as long as a Wait uses the channel
+		defer c.waits.Unlock()
 		c.watch(context.Background())
-		c.ack()
+		c.parking.close()
+		c.alarm.close()
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if c.c != nil {
+			c.ack()
 			if err := c.dev.destroyed("close CQ", C.ibv_destroy_cq(c.c.cq)); err != nil {
 				return err
 			}

@@ -189,6 +189,7 @@ struct rd_cq {
 	uint32_t inv_flags; /* of a work completion, that mean IBV_WC_WITH_INV */
 	uint64_t calls;     /* how often rd_poll was called */
 	int32_t polled;     /* how many completions it stored; negative: the CQ is broken */
+	int32_t events;     /* how many rd_arm took off the channel */
 };
 /* See polled. cq is a struct rd_cq *. */
 void rd_poll(uintptr_t cq, struct rd_completion *out, uint32_t n);
@@ -218,8 +219,12 @@ struct ibv_cq *rd_cover_key(struct ibv_context *ctx);
 int rd_nonblock(int fd);
 int rd_create_cq(struct ibv_context *ctx, int entries, uint64_t owner, struct ibv_comp_channel **channel,
 		 struct ibv_cq **cq);
+/* Arms cq, a struct rd_cq *. Takes what is on its channel before, due at most; see events. */
+int rd_arm(uintptr_t cq, struct ibv_comp_channel *channel, int due);
 /* Takes events off the channel without waiting, max at most, and returns how many. */
 int rd_cq_events(struct ibv_comp_channel *channel, int max);
+/* Sleeps until the channel has an event, alarm is readable, or milliseconds have passed; then as rd_cq_events. */
+int rd_doze(struct ibv_comp_channel *channel, int alarm, int max, int ms);
 
 int rd_alloc_pd(struct ibv_context *ctx, struct ibv_pd **pd);
 int rd_reg_mr(struct ibv_pd *pd, uint64_t addr, uint64_t length, int access, struct ibv_mr **mr);

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <string.h>
 #include "shim.h"
 
@@ -221,6 +222,22 @@ int rd_cq_events(struct ibv_comp_channel *channel, int max)
 			break;
 	}
 	return n;
+}
+
+int rd_arm(uintptr_t cq, struct ibv_comp_channel *channel, int due)
+{
+	struct rd_cq *c = (struct rd_cq *)cq;
+
+	c->events = rd_cq_events(channel, due);
+	return rd_errno(ibv_req_notify_cq(c->cq, 0));
+}
+
+int rd_doze(struct ibv_comp_channel *channel, int alarm, int max, int ms)
+{
+	struct pollfd fds[2] = {{.fd = channel->fd, .events = POLLIN}, {.fd = alarm, .events = POLLIN}};
+
+	poll(fds, 2, ms);
+	return rd_cq_events(channel, max);
 }
 
 int rd_alloc_pd(struct ibv_context *ctx, struct ibv_pd **pd)
