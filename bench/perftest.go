@@ -33,8 +33,8 @@ Exit status: 0 when every ratio reached its bound, 1 if one didn't or gave no ve
   -depth N        messages under way at a time, for bandwidth (default 16)
   -n N            messages of a run (default 2048 for bandwidth, 5000 for latency: the first hundreds are slow)
   -pairs N        runs of each, at least (default 9); up to three times as many while the interval is wider than 0.3
-  -procs N        GOMAXPROCS of ours (default 1: perftest is one thread too. With more, each wake-up also wakes a thread that looks for
-                  work, which takes CPU from software devices)
+  -procs N        GOMAXPROCS of ours (default 0: what the runtime takes, one for each CPU). With 1 a wait is the runtime's poller's, which
+                  is slower
   -port N         perftest's port; each pair takes the next (default 18700)
   -json           one JSON object a line
 
@@ -67,7 +67,7 @@ func parsePerftest(args []string) (o perftestOptions, err error) {
 	fs.IntVar(&o.depth, "depth", 16, "")
 	fs.IntVar(&o.n, "n", 0, "")
 	fs.IntVar(&o.pairs, "pairs", 9, "")
-	fs.IntVar(&o.procs, "procs", 1, "")
+	fs.IntVar(&o.procs, "procs", 0, "")
 	fs.IntVar(&o.port, "port", 18700, "")
 	fs.BoolVar(&o.asJSON, "json", false, "")
 	if err := fs.Parse(args); err != nil {
@@ -98,8 +98,8 @@ func parsePerftest(args []string) (o perftestOptions, err error) {
 		}
 		o.sizes = append(o.sizes, n)
 	}
-	if o.depth < 1 || o.depth > 1024 || o.n != 0 && o.n < 5 || o.pairs < 1 || o.procs < 1 || o.port < 1 || o.port > 60000 {
-		return o, fmt.Errorf("-depth from 1 to 1024, -n from 5, -pairs and -procs from 1, -port from 1 to 60000")
+	if o.depth < 1 || o.depth > 1024 || o.n != 0 && o.n < 5 || o.pairs < 1 || o.procs < 0 || o.port < 1 || o.port > 60000 {
+		return o, fmt.Errorf("-depth from 1 to 1024, -n from 5, -pairs from 1, -procs from 0, -port from 1 to 60000")
 	}
 	return o, nil
 }

@@ -1,6 +1,8 @@
 package rw
 
 import (
+	"fmt"
+
 	"rdmarw/transport"
 )
 
@@ -76,6 +78,15 @@ func (ep *Endpoint) connectionCause() error {
 		return err
 	}
 	return qpFailed{}
+}
+
+// connectionOver fails the endpoint. It may have failed before, by flushes that came ahead of the
+// news: a device that is removed flushes first.
+func (ep *Endpoint) connectionOver() {
+	if err := ep.conn.Err(); err != nil && ep.cause == error(qpFailed{}) {
+		ep.cause, ep.flushed = fmt.Errorf("%w; since then: %w", ep.cause, err), nil
+	}
+	ep.fail(ep.connectionCause())
 }
 
 // opAt is what the context at a position does.

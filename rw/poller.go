@@ -290,7 +290,7 @@ func (p *Poller) readInbox() {
 	}
 	for _, ep := range ended {
 		if ep.state != gone {
-			ep.fail(ep.connectionCause())
+			ep.connectionOver()
 			ep.destroyIfDrained()
 		}
 	}

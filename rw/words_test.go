@@ -1,6 +1,7 @@
 package rw_test
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 	"rdmarw/mrpool"
 	"rdmarw/rw"
 	"rdmarw/transport"
+	"rdmarw/transport/sim"
 )
 
 // What is asked of an endpoint that has failed is refused as such, with the cause, which it
@@ -70,6 +72,22 @@ func TestTheAttackedSideIsToldSo(t *testing.T) {
 	err := receive(t, got).Err()
 	require.ErrorIs(t, err, transport.ErrDisconnected)
 	require.NotErrorIs(t, err, rw.ErrQPFailed)
+}
+
+// A device that is removed may flush first: then it looks like a failure of the queue pair, until
+// the news comes.
+func TestTheRemovalIsToldToo(t *testing.T) {
+	p := connect(t, simBed("rxe"), rw.EndpointConfig{})
+	got := p.b.postRecv(p.b.ep)
+	require.Error(t, p.a.ep.Write(within(t, time.Minute), []transport.Piece{p.a.region.Piece(0, 8)}, transport.Remote{Len: 8, Key: 99}))
+	require.NotErrorIs(t, receive(t, got).Err(), transport.ErrDeviceRemoved)
+	p.b.dev.(*sim.Device).Remove()
+	<-p.b.ep.Conn().Done()
+	require.Eventually(t, func() bool { return errors.Is(p.b.ep.Err(), transport.ErrDeviceRemoved) }, time.Minute, time.Millisecond)
+	require.ErrorIs(t, p.b.ep.Err(), rw.ErrQPFailed)
+	var r rw.Context
+	require.NoError(t, p.b.ep.PrepareRecv(&r, []transport.Piece{p.b.region.Piece(0, 8)}))
+	require.ErrorIs(t, p.b.ep.PostRecv(&r), transport.ErrDeviceRemoved)
 }
 
 // Each way not to be prepared has words of its own.

@@ -143,10 +143,16 @@ func helpRemoval(name, addr, end string) error {
 			ended.Add(1)
 			if err := c.Err(); err != nil {
 				over <- err
-			} else if err := submit(c, i); err != nil {
-				over <- err
-			} else {
+				return
+			}
+			told := errors.Is(a.ep.Err(), transport.ErrDeviceRemoved)
+			switch err := submit(c, i); {
+			case err == nil:
 				resubmitted.Add(1)
+			case told && !errors.Is(err, transport.ErrDeviceRemoved):
+				over <- fmt.Errorf("not told of the removal, which was known: %v", err)
+			default:
+				over <- err
 			}
 		}
 		if err := submit(&cs[i], i); err != nil {
@@ -167,11 +173,11 @@ func helpRemoval(name, addr, end string) error {
 	fmt.Printf("event: %s\n", ev.Detail)
 	for range cs {
 		// Both ends are on the device, and one is torn down first: on siw the other's WRITE fails then
-		// in the middle of being sent (siw_qp_tx.c). What is submitted after the first flush, and
-		// before it is known here that the device is gone, hears that the connection is over.
+		// in the middle of being sent (siw_qp_tx.c). What waits to be posted, or is submitted, between
+		// the first flush and the news of the removal hears that the queue pair failed.
 		err := <-over
 		if !errors.Is(err, transport.ErrDeviceRemoved) && !errors.Is(err, transport.StatusFlushed) && !errors.Is(err, transport.StatusLocalQPOp) &&
-			!errors.Is(err, transport.ErrDisconnected) {
+			!errors.Is(err, rw.ErrQPFailed) {
 			return fmt.Errorf("an operation ended by %w", err)
 		}
 	}
