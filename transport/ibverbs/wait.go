@@ -42,8 +42,11 @@ func (c *cq) Wait(ctx context.Context) error {
 	}
 	c.events = false
 	c.alarm.hush()
-	if c.closing.Load() || err != nil {
+	switch {
+	case c.closing.Load():
 		return transport.ErrClosed
+	case err != nil: // the kernel has no memory for it
+		return &transport.Error{Op: "wait", Device: c.dev.name, WR: -1, Err: err}
 	}
 	return ctx.Err()
 }
@@ -64,6 +67,7 @@ func (c *cq) openWait() error {
 // ended tells whether a Wait is over.
 func (c *cq) ended() bool { return c.events || c.alarm.rung.Load() }
 
+// doze is over after dozeTime, or at once where it may not.
 func (c *cq) doze() error {
 	defer dozing.Add(-1)
 	if int(dozing.Add(1)) >= runtime.GOMAXPROCS(0) {
@@ -82,6 +86,7 @@ func (c *cq) doze() error {
 	return nil
 }
 
+// park is over when ended says so.
 func (c *cq) park() error { return c.parking.wait(c.lookFunc) }
 
 // look takes what events there are, without waiting.
