@@ -19,7 +19,11 @@ type arena struct {
 	region *transport.Region
 	pool   *mrpool.Pool
 	slots  []slot
-	drop   *time.Timer // while it is a spare
+	timer  *time.Timer // while it is a spare
+
+	// Under the port's lock.
+	users  int  // queues whose queue pair is in its protection domain
+	doomed bool // no other queue gets it: it is freed when it has no users any more
 }
 
 // arenaKind is what arenas have to have in common to take each other's place.
@@ -49,7 +53,7 @@ func (p *port) stayWith(remote string) string {
 // its size; hosts that reset their controllers come back at once.
 const spareLife = time.Second
 
-// newArena makes an arena, or takes a spare one.
+// newArena makes an arena, or takes a spare one. Its user drops it.
 func (p *port) newArena(kind arenaKind, size int, cfg mrpool.Config) (*arena, error) {
 	if a := p.takeSpare(func(a *arena) bool { return a.kind == kind }); a != nil {
 		return a, nil
@@ -63,14 +67,14 @@ func (p *port) newArena(kind arenaKind, size int, cfg mrpool.Config) (*arena, er
 	if err != nil {
 		return nil, errors.Join(err, region.Close())
 	}
-	return &arena{kind: kind, region: region, pool: pool}, nil
+	return &arena{kind: kind, region: region, pool: pool, users: 1}, nil
 }
 
 // close frees the arena.
 func (a *arena) close() error { return errors.Join(a.pool.Close(), a.region.Close()) }
 
-// whole reports whether nothing of the arena is in use any more. The queue pair is gone, and
-// with it whoever knew a key.
+// whole reports whether nothing of the arena is in use any more. The queue pair is gone or has
+// failed, and with it whoever knew a key.
 func (a *arena) whole() bool {
 	for kind := range transport.NumRegistrationKinds {
 		s := a.pool.Stats(transport.RegistrationKind(kind))
@@ -81,43 +85,61 @@ func (a *arena) whole() bool {
 	return true
 }
 
-// retire keeps the arena of a queue for a while, if it has ended well, or frees it.
-func (p *port) retire(a *arena, well bool) error {
+// offer makes the arena a spare, for a while, if nothing of it is in use. Its user may have a
+// queue pair left, of which nothing is under way.
+func (p *port) offer(a *arena) bool {
 	p.mu.Lock()
-	keep := well && !p.closing && p.target.cfg.Step == nil && a.whole()
-	if keep {
-		p.spares = append(p.spares, a)
-		a.drop = time.AfterFunc(spareLife, func() {
-			p.freeing.Lock()
-			defer p.freeing.Unlock()
-			if p.takeSpare(func(other *arena) bool { return other == a }) != nil {
-				p.free(a)
-			}
-		})
+	defer p.mu.Unlock()
+	if p.closing || p.target.cfg.Step != nil || !a.whole() {
+		return false
 	}
+	p.spares = append(p.spares, a)
+	a.timer = time.AfterFunc(spareLife, func() {
+		p.freeing.Lock()
+		defer p.freeing.Unlock()
+		if p.takeSpare(func(other *arena) bool { return other == a }) != nil {
+			p.free(a)
+		}
+	})
+	return true
+}
+
+// drop is the end of a use of the arena. If it is doomed, by this user or another, the last one
+// frees it: a protection domain can't be freed before the queue pairs in it.
+func (p *port) drop(a *arena, doomed bool) error {
+	p.mu.Lock()
+	a.users--
+	a.doomed = a.doomed || doomed
+	free := a.doomed && a.users == 0
 	p.mu.Unlock()
-	if keep {
+	if !free {
 		return nil
 	}
 	return a.close()
 }
 
-// takeSpare takes a spare arena, or returns nil. The latest comes first: it is in caches.
+// retire is the end of a use of the arena: the next queue may have it if this one has ended well.
+func (p *port) retire(a *arena, well bool) error { return p.drop(a, !well || !p.offer(a)) }
+
+// takeSpare takes a spare arena, and is its user then, or returns nil. The latest comes first: it
+// is in caches.
 func (p *port) takeSpare(fits func(*arena) bool) *arena {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for i := len(p.spares) - 1; i >= 0; i-- {
 		if a := p.spares[i]; fits(a) {
 			p.spares = slices.Delete(p.spares, i, i+1)
-			a.drop.Stop()
+			a.timer.Stop()
+			a.users++
 			return a
 		}
 	}
 	return nil
 }
 
+// free frees an arena that was a spare.
 func (p *port) free(a *arena) {
-	if err := a.close(); err != nil {
+	if err := p.drop(a, true); err != nil {
 		p.target.log.Error("memory of an ended connection can't be freed", "err", err)
 	}
 }

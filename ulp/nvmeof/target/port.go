@@ -28,8 +28,9 @@ type port struct {
 	queues  sync.WaitGroup // in the making, or alive
 	list    map[*queue]struct{}
 	spares  []*arena
-	closing bool       // no arena is kept any more
-	freeing sync.Mutex // held while a spare is freed, and before mu
+	ending  chan struct{} // closed when nobody lingers any more
+	closing bool          // no arena is kept any more
+	freeing sync.Mutex    // held while a spare is freed, and before mu
 
 	// Where nothing runs by itself: what Poll looks at.
 	listener transport.Listener
@@ -48,7 +49,7 @@ type poller struct {
 }
 
 func newPort(t *Target, dev transport.Device) (*port, error) {
-	p := &port{target: t, dev: dev, policy: policy(dev.Caps()), list: make(map[*queue]struct{})}
+	p := &port{target: t, dev: dev, policy: policy(dev.Caps()), list: make(map[*queue]struct{}), ending: make(chan struct{})}
 	caps := dev.Caps()
 	// Twice as many receives as entries: see slot.
 	p.depth = min(t.cfg.QueueDepth, caps.MaxRecvWR/2)
@@ -241,6 +242,7 @@ func (p *port) close(cause error) error {
 	if !errors.Is(cause, ErrClosed) {
 		cause = fmt.Errorf("%w: %w", ErrClosed, cause)
 	}
+	close(p.ending)
 	ended := make(chan struct{})
 	go func() { p.queues.Wait(); close(ended) }()
 	for {

@@ -30,6 +30,7 @@ type queue struct {
 	poller *poller
 	room   int // completions claimed of the poller
 	arena  *arena
+	handed bool              // the arena may be another queue's already
 	region *transport.Region // the arena's
 	bytes  []byte            // the region's
 	sends  bool              // SEND_WITH_INV can be posted
@@ -103,7 +104,7 @@ func newQueue(p *port, conn transport.Conn, r *nvme.ConnRequest, entries int) (_
 	if err != nil {
 		return nil, err
 	}
-	undo = append(undo, q.arena.close)
+	undo = append(undo, func() error { return p.drop(q.arena, true) })
 	q.region, q.bytes = q.arena.region, q.arena.region.Bytes()
 	if q.arena.slots == nil {
 		q.arena.slots = newSlots(q.region, n, messages, inCapsule)
@@ -170,6 +171,10 @@ func (q *queue) fail(cause error) {
 		}
 		go func() {
 			q.beginEnd()
+			if q.endsWell() {
+				q.linger()
+			}
+			q.ep.StartClose()
 			<-q.ep.Closed()
 			<-q.home
 			q.end()
@@ -182,18 +187,47 @@ func (q *queue) beginEnd() {
 	q.ep.Fail(q.cause)
 	q.leave()
 	q.poller.Call(q.shutDown)
-	q.ep.StartClose()
+}
+
+// endsWell reports whether the host, or the target's user, has ended the queue.
+func (q *queue) endsWell() bool {
+	return errors.Is(q.cause, transport.ErrDisconnected) || errors.Is(q.cause, ErrClosed) || errors.Is(q.cause, ErrAdminQueue)
+}
+
+// lingers is for how long a queue keeps its queue pair when it has ended well. Taking that down
+// needs CPUs for a while, and a host that resets its controller comes back at once: what it
+// waits for goes first.
+const lingers = 100 * time.Millisecond
+
+// linger hands on what the next queue can use, and waits for a quieter moment.
+func (q *queue) linger() {
+	late := time.NewTimer(lingers)
+	defer late.Stop()
+	select {
+	case <-q.home: // the queue pair has failed, and nothing is left to do for it
+		q.handed = q.port.offer(q.arena)
+		q.leaveTarget()
+	case <-late.C:
+		return
+	case <-q.port.ending:
+		return
+	}
+	select {
+	case <-late.C:
+	case <-q.port.ending:
+	}
 }
 
 // end frees what the queue has, when everything is back.
 func (q *queue) end() {
-	t := q.target
-	well := errors.Is(q.cause, transport.ErrDisconnected) || errors.Is(q.cause, ErrClosed) || errors.Is(q.cause, ErrAdminQueue)
 	err := q.ep.Close()
-	if err == nil {
-		err = q.port.retire(q.arena, well)
-	} else {
-		err = errors.Join(err, q.arena.close())
+	switch {
+	case q.handed:
+		err = errors.Join(err, q.port.drop(q.arena, false))
+	case err == nil:
+		err = q.port.retire(q.arena, q.endsWell())
+	default:
+		err = errors.Join(err, q.port.drop(q.arena, true))
 	}
 	q.port.resign(q.poller, q.room)
 	q.port.mu.Lock()
@@ -203,15 +237,21 @@ func (q *queue) end() {
 	switch {
 	case err != nil:
 		log.Error("connection ended, and something is left of it", "err", err)
-	case well:
+	case q.endsWell():
 		q.note(log, "connection ended")
 	default:
 		log.Warn("connection failed")
 	}
+	q.leaveTarget()
+	q.port.queues.Done()
+}
+
+// leaveTarget makes room for another queue.
+func (q *queue) leaveTarget() {
+	t := q.target
 	t.mu.Lock()
 	t.queues = slices.DeleteFunc(t.queues, func(other *queue) bool { return other == q })
 	t.mu.Unlock()
-	q.port.queues.Done()
 }
 
 // note logs what is as it should be: an admin queue stands for its host's coming and going,

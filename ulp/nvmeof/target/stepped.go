@@ -100,6 +100,7 @@ func (t *Target) pollEnds() {
 		if !q.begun {
 			q.begun = true
 			q.beginEnd()
+			q.ep.StartClose()
 		}
 		if isClosed(q.ep.Closed()) && isClosed(q.home) {
 			q.end()
