@@ -13,10 +13,16 @@ type patience struct {
 	usual time.Duration // from running out of completions to the next: smoothed
 	since time.Duration // when they ran out
 	idle  bool
+	gave  time.Duration // when the processor was given away
 }
 
 // defaultSpin is about what arming, sleeping and waking take.
 const defaultSpin = 20 * time.Microsecond
+
+// giveAfter is how often who polls on gives its processor away. The runtime takes it after 10 ms,
+// by a signal, and its monitor looks around every 20 µs for a while then; if this happens all the
+// time, that thread is busy beside the one that polls.
+const giveAfter = 2 * time.Millisecond
 
 func newPatience(spin time.Duration) patience {
 	switch {
@@ -45,4 +51,13 @@ func (p *patience) again(now time.Duration) bool {
 		p.idle, p.since = true, now
 	}
 	return p.limit > 0 && p.usual <= p.limit && now-p.since < p.limit
+}
+
+// gives tells who polls again whether to let other goroutines run first.
+func (p *patience) gives(now time.Duration) bool {
+	if now-p.gave < giveAfter {
+		return false
+	}
+	p.gave = now
+	return true
 }

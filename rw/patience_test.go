@@ -53,3 +53,16 @@ func TestPatience(t *testing.T) {
 	p = newPatience(time.Millisecond)
 	require.Equal(t, 999*us, p.wait(&now, 999*us))
 }
+
+// Who polls on for long gives the processor away in time, and not each time.
+func TestPatienceGives(t *testing.T) {
+	p := newPatience(time.Second)
+	var gave []time.Duration
+	for now := time.Duration(0); now < 10*time.Millisecond; now += 100 * time.Microsecond {
+		require.True(t, p.again(now))
+		if p.gives(now) {
+			gave = append(gave, now)
+		}
+	}
+	require.Equal(t, []time.Duration{2 * time.Millisecond, 4 * time.Millisecond, 6 * time.Millisecond, 8 * time.Millisecond}, gave)
+}

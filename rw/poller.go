@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -478,7 +479,11 @@ func (p *Poller) Run(ctx context.Context, handle func(*Context)) error {
 			}
 			continue
 		}
-		if patience.again(time.Since(start)) {
+		now := time.Since(start)
+		if patience.again(now) {
+			if patience.gives(now) {
+				runtime.Gosched()
+			}
 			continue
 		}
 		if err := p.Wait(ctx); err != nil {

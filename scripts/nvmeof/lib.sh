@@ -165,14 +165,15 @@ kernel_down() {
 	rmdir "$s/namespaces/1" "$s"
 }
 
-# ours_options are more of nvmeof-target's.
+# ours_options are more of nvmeof-target's; ours_cpus are those that it may run on, as taskset(1) takes them. Empty: all.
 ours_options=(-v)
+ours_cpus=
 
 # ours_log is what nvmeof-target has said.
 ours_log=$scratch/target.log
 
 ours_up() {
-	"$bin/nvmeof-target" -a "$addr:${port[ours]}" -d "$dev" -nqn "${nqn[ours]}" -serial "${serial[ours]}" -ns "$1" \
+	${ours_cpus:+taskset -c "$ours_cpus"} "$bin/nvmeof-target" -a "$addr:${port[ours]}" -d "$dev" -nqn "${nqn[ours]}" -serial "${serial[ours]}" -ns "$1" \
 		-http "127.0.0.1:$metrics_port" "${ours_options[@]}" >>"$ours_log" 2>&1 &
 	target_pid=$!
 	await "nvmeof-target isn't up" ours_is_up || {

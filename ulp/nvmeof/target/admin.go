@@ -55,13 +55,13 @@ func (s *slot) connect() {
 	if a == nil {
 		var asked nvme.ConnectData
 		_ = asked.Decode(s.data) // else it is empty
-		log := q.log.With("subsystem", asked.Subsystem, "hostnqn", asked.Host)
+		log := q.logger().With("subsystem", asked.Subsystem, "hostnqn", asked.Host)
 		if code := p.Status.Code(); code == nvme.ConnectInvalidParam || code == nvme.ConnectInvalidHost {
 			log = log.With("parameter", nvme.ParamName(p.Result))
 		}
 		log.Info("connect refused", "status", p.Status)
 	} else {
-		q.note(q.log, "connected", "controller", a.ctrl.ID(), "hostnqn", a.ctrl.Host(), "subsystem", a.ctrl.Subsystem().NQN, "entries", joined.Entries)
+		q.note("connected", "controller", a.ctrl.ID(), "hostnqn", a.ctrl.Host(), "subsystem", a.ctrl.Subsystem().NQN, "entries", joined.Entries)
 	}
 	s.answer(p.Status)
 }

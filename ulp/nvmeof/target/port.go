@@ -125,11 +125,11 @@ func (p *port) welcome(ctx context.Context, conn transport.Conn) bool {
 // admit makes the queue of a connection request, ready to be accepted, or rejects it and
 // returns nil.
 func (p *port) admit(conn transport.Conn) *queue {
-	log := p.target.log.With("host", conn.RemoteAddr())
 	q, err := p.prepare(conn)
 	if err == nil {
 		return q
 	}
+	log := p.target.log.With("host", conn.RemoteAddr())
 	p.target.rejected.Add(1)
 	reason := nvme.RejectNoResources
 	var r rejection

@@ -20,7 +20,7 @@ import (
 type queue struct {
 	target *Target
 	port   *port
-	log    *slog.Logger
+	host   string // its address
 	born   time.Time
 
 	id      uint16
@@ -76,7 +76,7 @@ func roundUp(n, to int) int { return (n + to - 1) / to * to }
 func newQueue(p *port, conn transport.Conn, r *nvme.ConnRequest, entries int) (_ *queue, err error) {
 	t := p.target
 	q := &queue{
-		target: t, port: p, born: t.cfg.Now(), log: t.log.With("host", conn.RemoteAddr(), "qid", r.QueueID),
+		target: t, port: p, born: t.cfg.Now(), host: conn.RemoteAddr(),
 		id: r.QueueID, entries: entries, sends: p.dev.Caps().SendWithInv, home: make(chan struct{}),
 	}
 	transfer, inCapsule, data := t.cfg.MaxTransfer, t.cfg.InCapsule, t.cfg.queueMemory(entries)
@@ -100,7 +100,7 @@ func newQueue(p *port, conn transport.Conn, r *nvme.ConnRequest, entries int) (_
 			}
 		}
 	}()
-	q.arena, err = p.newArena(arenaKind{q.id == 0, entries, p.stayWith(conn.RemoteAddr())}, int(q.base)+data, registrations(&sizes, transfer, p.dev.Caps()))
+	q.arena, err = p.newArena(arenaKind{q.id == 0, entries, p.stayWith(q.host)}, int(q.base)+data, registrations(&sizes, transfer, p.dev.Caps()))
 	if err != nil {
 		return nil, err
 	}
@@ -120,7 +120,7 @@ func newQueue(p *port, conn transport.Conn, r *nvme.ConnRequest, entries int) (_
 	if inCapsule > 0 {
 		caps.MaxRecvSGE = 2
 	}
-	q.ep, err = q.poller.NewEndpoint(conn, rw.EndpointConfig{Pool: q.arena.pool, QueueCaps: caps, Policy: p.policy, Owner: conn.RemoteAddr()})
+	q.ep, err = q.poller.NewEndpoint(conn, rw.EndpointConfig{Pool: q.arena.pool, QueueCaps: caps, Policy: p.policy, Owner: q.host})
 	if err != nil {
 		return nil, err
 	}
@@ -233,14 +233,13 @@ func (q *queue) end() {
 	q.port.mu.Lock()
 	delete(q.port.list, q)
 	q.port.mu.Unlock()
-	log := q.log.With("cause", q.cause)
 	switch {
 	case err != nil:
-		log.Error("connection ended, and something is left of it", "err", err)
+		q.logger().Error("connection ended, and something is left of it", "cause", q.cause, "err", err)
 	case q.endsWell():
-		q.note(log, "connection ended")
+		q.note("connection ended", "cause", q.cause)
 	default:
-		log.Warn("connection failed")
+		q.logger().Warn("connection failed", "cause", q.cause)
 	}
 	q.leaveTarget()
 	q.port.queues.Done()
@@ -256,13 +255,19 @@ func (q *queue) leaveTarget() {
 
 // note logs what is as it should be: an admin queue stands for its host's coming and going,
 // and the others come and go with it.
-func (q *queue) note(log *slog.Logger, what string, args ...any) {
+func (q *queue) note(what string, args ...any) {
 	level := slog.LevelDebug
 	if q.id == 0 {
 		level = slog.LevelInfo
 	}
-	log.Log(context.Background(), level, what, args...)
+	if q.target.log.Enabled(context.Background(), level) {
+		q.logger().Log(context.Background(), level, what, args...)
+	}
 }
+
+// logger says whose queue it is. It is made when there is something to say: a host that connects
+// doesn't wait for it.
+func (q *queue) logger() *slog.Logger { return q.target.log.With("host", q.host, "qid", q.id) }
 
 // leave takes the queue out of its controller. If it was the admin queue, the others
 // end with it.

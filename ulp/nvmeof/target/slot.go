@@ -343,7 +343,7 @@ func (s *slot) carriedOut(err error) {
 	count := s.counters()
 	if err != nil {
 		count.failures.Add(1)
-		s.q.log.Warn("backend failed", "namespace", s.cmd.NSID, "op", s.request.Op, "lba", s.request.LBA, "blocks", s.request.Blocks, "err", err)
+		s.q.logger().Warn("backend failed", "namespace", s.cmd.NSID, "op", s.request.Op, "lba", s.request.LBA, "blocks", s.request.Blocks, "err", err)
 		s.answer(statusOf(err))
 		return
 	}
