@@ -1,6 +1,7 @@
 package target
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -67,6 +68,66 @@ func TestArenasAreUsedAgain(t *testing.T) {
 	d := take(io32)
 	require.NoError(t, p.retire(d, true))
 	require.Empty(t, p.spares, "kept by a port that has closed")
+}
+
+// A queue that lingers hands its arena on. It is freed when neither of its queue pairs is left,
+// in whatever order they go, and whoever wanted it freed.
+func TestArenasThatAreHandedOn(t *testing.T) {
+	r := newRig(t, "rxe", Config{})
+	p, err := newPort(r.Target, r.dev)
+	require.NoError(t, err)
+	kind := arenaKind{entries: 32}
+	take := func() *arena {
+		a, err := p.newArena(kind, 1<<16, mrpool.Config{SyncMRs: 2})
+		require.NoError(t, err)
+		return a
+	}
+	freed := func(a *arena) bool {
+		var mr [1]*mrpool.MR
+		err := a.pool.Take(transport.SyncMR, mr[:], "test")
+		if err == nil {
+			mr[0].Put()
+		}
+		return errors.Is(err, mrpool.ErrClosed)
+	}
+
+	// The next queue fails while the last one's queue pair is still there.
+	a := take()
+	require.True(t, p.offer(a))
+	require.Same(t, a, take())
+	require.NoError(t, p.retire(a, false))
+	require.False(t, freed(a))
+	require.NoError(t, p.drop(a, false))
+	require.True(t, freed(a))
+
+	// The last one's goes first, as it mostly does.
+	a = take()
+	require.True(t, p.offer(a))
+	require.Same(t, a, take())
+	require.NoError(t, p.drop(a, false))
+	require.False(t, freed(a))
+	require.NoError(t, p.retire(a, true))
+	require.Same(t, a, take(), "it is a spare again")
+
+	// Nobody wants it, and its time as a spare is over before the queue pair's.
+	require.True(t, p.offer(a))
+	require.Eventually(t, func() bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return a.doomed
+	}, 20*time.Second, 10*time.Millisecond)
+	require.False(t, freed(a))
+	require.NoError(t, p.drop(a, false))
+	require.True(t, freed(a))
+
+	// The port ends.
+	a = take()
+	require.True(t, p.offer(a))
+	p.freeSpares()
+	require.False(t, freed(a))
+	require.False(t, p.offer(a), "by a port that has closed")
+	require.NoError(t, p.drop(a, false))
+	require.True(t, freed(a))
 }
 
 // A host that comes back gets what it had, and its data is right.

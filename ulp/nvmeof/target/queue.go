@@ -199,17 +199,20 @@ func (q *queue) endsWell() bool {
 // waits for goes first.
 const lingers = 100 * time.Millisecond
 
-// linger hands on what the next queue can use, and waits for a quieter moment.
+// linger hands on what the next queue can use, and waits for a quieter moment, unless there are
+// many queues.
 func (q *queue) linger() {
 	late := time.NewTimer(lingers)
 	defer late.Stop()
 	select {
 	case <-q.home: // the queue pair has failed, and nothing is left to do for it
 		q.handed = q.port.offer(q.arena)
-		q.leaveTarget()
 	case <-late.C:
 		return
 	case <-q.port.ending:
+		return
+	}
+	if q.target.crowded() {
 		return
 	}
 	select {
@@ -241,16 +244,11 @@ func (q *queue) end() {
 	default:
 		q.logger().Warn("connection failed", "cause", q.cause)
 	}
-	q.leaveTarget()
-	q.port.queues.Done()
-}
-
-// leaveTarget makes room for another queue.
-func (q *queue) leaveTarget() {
 	t := q.target
 	t.mu.Lock()
 	t.queues = slices.DeleteFunc(t.queues, func(other *queue) bool { return other == q })
 	t.mu.Unlock()
+	q.port.queues.Done()
 }
 
 // note logs what is as it should be: an admin queue stands for its host's coming and going,

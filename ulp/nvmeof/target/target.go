@@ -163,6 +163,13 @@ func (t *Target) made() {
 	t.mu.Unlock()
 }
 
+// crowded reports whether more than half of the connections that there may be are there.
+func (t *Target) crowded() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return 2*len(t.queues) > t.cfg.Connections
+}
+
 // pause waits for a moment, or moves on.
 func (t *Target) pause(ctx context.Context) error {
 	if t.cfg.Step != nil {
